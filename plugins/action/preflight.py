@@ -1,0 +1,118 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller half of preflight: what only the controller knows (every variable, the argument specs, the locks).
+
+The target half is the module of the same name. Both give findings; this plugin joins them, so a person reads one message
+with everything that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import preflight as core
+from ansible_collections.tokforge.sglang.plugins.module_utils import releases, server_args
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+
+
+def role_options() -> dict[str, dict[str, Any]]:
+    """The declared variables of every role (main entry point): role name -> option name -> spec."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+        found[path.parents[1].name] = specs["main"].get("options", {})
+    return found
+
+
+class ActionModule(ActionBase):
+    """Judge the request on the controller, then look at the target, then fail once with all findings."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Optional[str] = None, task_vars: Optional[dict[str, Any]] = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        variables: dict[str, Any] = task_vars or {}
+        options = role_options()
+        findings = core.unknown_variables(
+            variables, load_extra_vars(self._loader), {name for role in options.values() for name in role}
+        )
+        problems, values = self._validate(options, variables)
+        findings += core.spec_problems(problems)
+        if not core.failures(findings):
+            # With a value of the wrong type the checks below would only repeat what the specs said already.
+            findings += self._request(values)
+            target = self._execute_module(
+                module_name="tokforge.sglang.preflight", module_args=dict(self._task.args), task_vars=variables
+            )
+            if target.get("failed"):
+                return target
+            findings += [core.Finding(**finding) for finding in target["findings"]]
+        result.update(changed=False, findings=[finding.as_dict() for finding in findings])
+        failed = core.failures(findings)
+        if failed:
+            host = variables.get("inventory_hostname", "the host")
+            result.update(
+                failed=True,
+                msg=f"nothing was changed on {host}: {len(failed)} of the checks before a rollout failed\n" + core.render(findings),
+            )
+        return result
+
+    def _validate(
+        self, options: Mapping[str, dict[str, Any]], variables: dict[str, Any]
+    ) -> tuple[dict[str, list[str]], dict[str, Any]]:
+        """Hold every variable of ours that is set against the specs of the roles that declare it.
+
+        :returns: messages by role, and the templated values by name (only those that are set).
+        """
+        problems: dict[str, list[str]] = {}
+        values: dict[str, Any] = {}
+        for role, declared in options.items():
+            given: dict[str, Any] = {}
+            for name in declared:
+                if name not in variables:
+                    continue
+                try:
+                    values[name] = given[name] = self._templar.template(variables[name])
+                except AnsibleError as error:
+                    problems.setdefault(role, []).append(f"{name} cannot be evaluated: {error}")
+            # A variable that is not set falls back to its role's default, so nothing is required here.
+            spec = {name: {**option, "required": False} for name, option in declared.items() if name in given}
+            outcome = ArgumentSpecValidator(_plain(spec)).validate(given)
+            problems.setdefault(role, []).extend(outcome.error_messages)
+            values.update({name: outcome.validated_parameters[name] for name in given})
+        return problems, values
+
+    def _request(self, values: Mapping[str, Any]) -> list[core.Finding]:
+        """Release, backend and launch arguments against the data of the release."""
+        args = self._task.args
+        lane, version = args["lane"], args["version"]
+        findings = core.check_release(version, lane, releases.known(lane))
+        if core.failures(findings):
+            return findings
+        release = releases.get(version)
+        findings += core.check_backend(args["backend"], version, release.choices("moe-runner-backend"))
+        for problem in server_args.check(values.get("sglang_server_args") or {}, release):
+            findings.append(core.Finding(core.FAIL, "arguments", problem.message))
+        return findings
+
+
+def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """An argument spec without what is only documentation, as the validator wants it."""
+    keys = ("type", "choices", "elements", "required", "no_log", "options", "mutually_exclusive", "required_if", "default")
+    plain: dict[str, Any] = {}
+    for name, option in spec.items():
+        kept = {key: value for key, value in option.items() if key in keys and key != "default"}
+        if "options" in kept:
+            kept["options"] = _plain(kept["options"])
+        plain[name] = kept
+    return plain

@@ -1,0 +1,53 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The newest SGLang release that this collection can install."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: newest_release
+short_description: Newest SGLang release with a lock in a lane
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - Gives the newest SGLang release for which this collection has a lock in the given lane. It is the default of O(tokforge.sglang.sglang_install#role:sglang_version).
+options:
+  _input:
+    description: The lane, C(cpu) or C(cuda13).
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Show what a rollout without sglang_version installs
+  ansible.builtin.debug:
+    msg: "{{ 'cpu' | tokforge.sglang.newest_release }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The version, for example C(0.5.23).
+  type: str
+"""
+
+from typing import Callable
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import releases
+
+
+def newest_release(lane: str) -> str:
+    """Newest locked release of a lane; an unknown lane is an error that names the lanes there are."""
+    try:
+        return releases.newest(lane)
+    except (KeyError, ValueError) as error:
+        raise AnsibleFilterError(f"no SGLang release for lane {lane!r}: {error}") from error
+
+
+class FilterModule:
+    """Filters of this file."""
+
+    def filters(self) -> dict[str, Callable[[str], str]]:
+        return {"newest_release": newest_release}

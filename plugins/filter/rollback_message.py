@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a rollout that was undone says, to a person."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: rollback_message
+short_description: Message of a rollout that failed after the switch
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - Says which release failed and why, that C(rolled_back) is true, and what runs now.
+options:
+  _input:
+    description: The failed C(task) and its C(reason).
+    type: dict
+    required: true
+  release:
+    description: The release facts after the switch back, with C(release) (the one that failed) and C(current) (a number, or none).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Fail the rollout
+  ansible.builtin.fail:
+    msg: "{{ failure | tokforge.sglang.rollback_message(sglang_release_info) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The message.
+  type: str
+"""
+
+from collections.abc import Mapping
+from typing import Any, Callable, Optional
+
+
+def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> str:
+    """Say what failed, that the previous state is back, and which release runs now.
+
+    :param failure: ``task`` and ``reason`` of the failed task.
+    :param release: the release facts after the switch back: ``release`` (the one that failed) and ``current`` (or None).
+    """
+    current: Optional[int] = release.get("current")
+    state = (
+        f"release {current} was switched back and serves again"
+        if current is not None
+        else "there was no release before it, so the server was stopped and nothing is current"
+    )
+    return (
+        f"release {release.get('release')} did not come up: {failure['reason']}\n"
+        f"rolled_back: true; {state}. The failed task was '{failure['task']}'."
+    )
+
+
+class FilterModule:
+    """Filters of this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"rollback_message": rollback_message}

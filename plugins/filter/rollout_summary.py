@@ -1,0 +1,91 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a good rollout says at its end, to a person."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: rollout_summary
+short_description: Lines that sum up a rollout for a person
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - Says what serves where, with which versions, how fast it was measured to be, where log and facts are, and what to run next.
+options:
+  _input:
+    description:
+      - What the roles left behind, with the keys C(url), C(host), C(inventory), C(log), C(environment), C(model), C(release),
+        C(backend) and C(benchmark).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Summary
+  ansible.builtin.debug:
+    msg: "{{ facts_of_the_rollout | tokforge.sglang.rollout_summary }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The lines.
+  type: list
+  elements: str
+"""
+
+from collections.abc import Mapping
+from typing import Any, Callable
+
+
+def rollout_summary(facts: Mapping[str, Any]) -> list[str]:
+    """Lines that say what runs, where, how fast it was measured to be and what to run next.
+
+    :param facts: ``url``, ``host``, ``inventory``, ``log``, ``environment``, ``model``, ``release``, ``backend`` and
+        ``benchmark`` as the roles leave them; ``benchmark`` is empty when nothing was measured.
+    """
+    environment, model, release = facts["environment"], facts["model"], facts["release"]
+    versions = environment.get("versions") or {}
+    torch = (environment.get("torch") or {}).get("version") or versions.get("torch")
+    named = [("SGLang", versions.get("sglang")), ("torch", torch), ("FlashInfer", versions.get("flashinfer-python"))]
+    weights = "random weights: speed and mechanics are real, the text is not" if model.get("random_weights") else ""
+    lines = [
+        f"SGLang serves on {facts['host']} at {facts['url']}",
+        f"  model      {model.get('served_name')} ({model.get('path')})",
+        f"  backend    {facts['backend']}",
+        f"  versions   {', '.join(f'{name} {version}' for name, version in named if version)}",
+        f"  release    {release.get('release')} ({release.get('path')})",
+    ]
+    if weights:
+        lines.insert(2, f"             {weights}")
+    lines += [f"  measured   {line}" for line in _points(facts["benchmark"])]
+    return [
+        *lines,
+        f"  log        {facts['log']}",
+        f"  facts      {facts['benchmark'].get('fact_file') or 'none'}",
+        "Next:",
+        f"  ask it     curl {facts['url']}/v1/completions -H 'Content-Type: application/json' -d "
+        f"'{{\"model\": \"{model.get('served_name')}\", \"prompt\": \"Hello\", \"max_tokens\": 16}}'",
+        f"  verify     make verify INVENTORY={facts['inventory']}",
+        f"  measure    ansible-playbook -i {facts['inventory']} benchmark.yml",
+        f"  remove     make destroy INVENTORY={facts['inventory']}",
+    ]
+
+
+def _points(benchmark: Mapping[str, Any]) -> list[str]:
+    points = benchmark.get("points") or []
+    if not points:
+        return ["nothing yet"]
+    reused = "" if benchmark.get("changed") else " (recorded earlier for this very configuration)"
+    return [
+        f"{point['output_tok_s']:.1f} tok/s output at concurrency {point['concurrency']}, "
+        f"TTFT {point['ttft_median_ms']:.0f} ms, TPOT {point['tpot_median_ms']:.1f} ms (medians){reused}"
+        for point in points
+    ]
+
+
+class FilterModule:
+    """Filters of this file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"rollout_summary": rollout_summary}

@@ -1,0 +1,70 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a rollout says at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.filter.rollback_message import rollback_message
+from ansible_collections.tokforge.sglang.plugins.filter.rollout_summary import rollout_summary
+
+POINT = {"concurrency": 8, "output_tok_s": 424.238, "ttft_median_ms": 113.7, "tpot_median_ms": 14.87}
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "url": "http://127.0.0.1:30000",
+        "host": "box",
+        "inventory": "inventories/local",
+        "log": "/r/log/server.log",
+        "environment": {"versions": {"sglang": "0.5.23"}, "torch": {"version": "2.13.0+cpu"}},
+        "model": {"served_name": "tiny-moe", "path": "/r/models/tiny-moe", "random_weights": True},
+        "release": {"release": 3, "path": "/r/releases/3"},
+        "backend": "auto",
+        "benchmark": {"changed": True, "points": [POINT], "fact_file": "/r/facts/sglang.fact"},
+    }
+    return {**base, **changes}
+
+
+def test_summary_names_url_model_versions_speed_log_and_facts() -> None:
+    text = "\n".join(rollout_summary(facts()))
+    for part in (
+        "http://127.0.0.1:30000",
+        "tiny-moe (/r/models/tiny-moe)",
+        "SGLang 0.5.23, torch 2.13.0+cpu\n",
+        "424.2 tok/s output at concurrency 8, TTFT 114 ms, TPOT 14.9 ms (medians)\n",
+        "/r/log/server.log",
+        "/r/facts/sglang.fact",
+        "3 (/r/releases/3)",
+    ):
+        assert part in text
+
+
+def test_summary_says_when_the_figures_are_from_an_earlier_run() -> None:
+    text = "\n".join(rollout_summary(facts(benchmark={"changed": False, "points": [POINT]})))
+    assert "(recorded earlier for this very configuration)" in text
+
+
+def test_summary_says_that_random_weights_talk_nonsense_and_only_then() -> None:
+    assert "the text is not" in "\n".join(rollout_summary(facts()))
+    real = facts(model={"served_name": "m", "path": "/m", "random_weights": False})
+    assert "the text is not" not in "\n".join(rollout_summary(real))
+
+
+def test_summary_without_a_measurement_does_not_invent_one() -> None:
+    text = "\n".join(rollout_summary(facts(benchmark={})))
+    assert "measured   nothing yet" in text
+    assert "tok/s" not in text
+
+
+def test_rollback_message_names_cause_and_what_serves_now() -> None:
+    text = rollback_message({"task": "Wait", "reason": "exit code 1"}, {"release": 4, "current": 3})
+    assert text.startswith("release 4 did not come up: exit code 1\n")
+    assert "rolled_back: true; release 3 was switched back and serves again" in text
+
+
+def test_rollback_message_of_the_first_rollout_says_that_nothing_runs() -> None:
+    text = rollback_message({"task": "Wait", "reason": "x"}, {"release": 1, "current": None})
+    assert "the server was stopped and nothing is current" in text

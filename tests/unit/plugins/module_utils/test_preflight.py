@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Preflight's decisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import preflight
+
+KNOWN = ["backend", "model", "sglang_version", "sglang_port", "sglang_root"]
+
+
+def test_unknown_variable_with_our_prefix_fails_and_names_the_near_one() -> None:
+    [finding] = preflight.unknown_variables(["sglang_prot", "sglang_port"], [], KNOWN)
+    assert (finding.level, finding.check) == ("fail", "variables")
+    assert finding.message.startswith("sglang_prot is no variable")
+    assert finding.remedy == "did you mean sglang_root or sglang_port?"
+
+
+def test_unknown_variable_with_our_prefix_and_no_near_name_fails_too() -> None:
+    [finding] = preflight.unknown_variables(["sglang_zzzzzzzzzz"], [], KNOWN)
+    assert finding.remedy == "see the table of variables in README.md"
+
+
+@pytest.mark.parametrize("name", ["bakend", "modle", "backends"])
+def test_misspelt_short_name_on_the_command_line_fails(name: str) -> None:
+    [finding] = preflight.unknown_variables([name], [name], KNOWN)
+    assert finding.message.startswith(name + " ")
+
+
+@pytest.mark.parametrize("name", ["bakend", "proxy", "ansible_user", "_backend"])
+def test_names_that_are_not_ours_in_an_inventory_are_left_alone(name: str) -> None:
+    assert preflight.unknown_variables([name], [], KNOWN) == []
+
+
+def test_foreign_extra_variable_is_left_alone() -> None:
+    assert preflight.unknown_variables(["cluster"], ["cluster"], KNOWN) == []
+
+
+def test_declared_variables_and_role_facts_pass() -> None:
+    assert preflight.unknown_variables([*KNOWN, "sglang_environment", "sglang_release_info"], ["backend"], KNOWN) == []
+
+
+def test_release_without_a_lock_names_the_locked_ones() -> None:
+    [finding] = preflight.check_release("0.5.99", "cpu", ["0.5.23", "0.5.12.post1"])
+    assert finding.level == "fail"
+    assert finding.message == "sglang_version '0.5.99' has no lock in lane cpu; locked are 0.5.23, 0.5.12.post1"
+
+
+def test_release_given_as_a_number_fails_instead_of_matching_by_text() -> None:
+    # YAML reads `sglang_version: 0.5` as a float: it must be told, not turned into text that happens to fit.
+    assert preflight.check_release(0.5, "cpu", ["0.5"])[0].level == "fail"
+
+
+def test_locked_release_passes() -> None:
+    assert preflight.check_release("0.5.23", "cpu", ["0.5.23"])[0].level == "ok"
+
+
+def test_backend_outside_the_choices_lists_them_and_the_near_one() -> None:
+    [finding] = preflight.check_backend("flashinfer_cutlas", "0.5.12.post1", ["auto", "flashinfer_cutlass"])
+    assert finding.level == "fail"
+    assert finding.remedy == "did you mean flashinfer_cutlass? choices there: auto, flashinfer_cutlass"
+    assert preflight.check_backend("auto", "0.5.12.post1", ["auto"])[0].level == "ok"
+
+
+def test_space_is_told_in_figures() -> None:
+    [finding] = preflight.check_space("/opt", 3_100_000_000, 5_000_000_000)
+    assert finding.level == "fail"
+    assert finding.message == "3.1 GB free at /opt, 5.0 GB needed"
+    assert preflight.check_space("/opt", 5_000_000_000, 5_000_000_000)[0].level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("root", "is_dir", "writable", "part"),
+    [
+        ("opt/x", True, True, "is not an absolute path"),
+        ("/opt/a\nb", True, True, "control character"),
+        ("/opt/%x", True, True, "control character or %"),
+        ("/opt/file/x", False, True, "/opt is not a directory"),
+        ("/opt/x", True, False, "user u may not write /opt"),
+    ],
+)
+def test_root_that_cannot_be_used_says_why(root: str, is_dir: bool, writable: bool, part: str) -> None:
+    [finding] = preflight.check_writable(root, "/opt", is_dir, writable, "u")
+    assert finding.level == "fail"
+    assert part in finding.message
+
+
+def test_writable_root_passes() -> None:
+    assert preflight.check_writable("/opt/x", "/opt", True, True, "u")[0].level == "ok"
+
+
+def test_port_of_somebody_else_names_the_process() -> None:
+    [finding] = preflight.check_port("127.0.0.1", 30000, "pid 7 (nginx -g daemon)", ours=False)
+    assert finding.level == "fail"
+    assert "pid 7 (nginx -g daemon)" in finding.message
+
+
+def test_port_of_our_own_server_and_a_free_port_pass() -> None:
+    assert preflight.check_port("127.0.0.1", 30000, "pid 7 (python)", ours=True)[0].level == "ok"
+    assert preflight.check_port("127.0.0.1", 30000, None, ours=False)[0].level == "ok"
+
+
+def test_model_directory_problem_is_passed_on() -> None:
+    assert preflight.check_model_directory("/m", None)[0].level == "ok"
+    [finding] = preflight.check_model_directory("/m", "model directory /m: no config.json")
+    assert finding.level == "fail"
+    assert finding.remedy
+    [finding] = preflight.check_model_directory("/m", "model directory /m: no config.json; add one")
+    assert finding.remedy == ""
+
+
+def test_spec_message_of_two_roles_is_told_once() -> None:
+    found = preflight.spec_problems({"a": ["port: not an int"], "b": ["port: not an int", "other"]})
+    assert [finding.message for finding in found] == ["port: not an int", "other"]
+    assert found[0].remedy == "see roles/a/README.md for what is allowed"
+
+
+def test_render_puts_failures_before_warnings_and_leaves_out_the_rest() -> None:
+    findings = [
+        preflight.Finding("warn", "w", "look"),
+        preflight.Finding("ok", "o", "fine"),
+        preflight.Finding("fail", "f", "broken", "mend it"),
+    ]
+    assert preflight.render(findings) == "f: broken; mend it\nw: look"
+    assert [finding.check for finding in preflight.failures(findings)] == ["f"]
