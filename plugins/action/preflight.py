@@ -3,15 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Controller half of preflight: what only the controller knows (every variable, the argument specs, the locks).
 
-The target half is the module of the same name. Both give findings; this plugin joins them, so a person reads one message
-with everything that is wrong.
+The target half is the module of the same name. Both give findings; this plugin joins them, so a person reads one
+message with everything that is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import yaml
 from ansible.errors import AnsibleError
@@ -19,8 +19,8 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils import preflight as core
-from ansible_collections.tokforge.sglang.plugins.module_utils import releases, server_args
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 
@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp: Optional[str] = None, task_vars: Optional[dict[str, Any]] = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
         variables: dict[str, Any] = task_vars or {}
         options = role_options()
@@ -47,9 +47,10 @@ class ActionModule(ActionBase):
             variables, load_extra_vars(self._loader), {name for role in options.values() for name in role}
         )
         problems, values = self._validate(options, variables)
-        findings += core.spec_problems(problems)
-        if not core.failures(findings):
-            # With a value of the wrong type the checks below would only repeat what the specs said already.
+        refused = core.spec_problems(problems)
+        findings += refused
+        # With a value of the wrong type the checks below would only repeat what the specs said already.
+        if not refused:
             findings += self._request(values)
             target = self._execute_module(
                 module_name="tokforge.sglang.preflight", module_args=dict(self._task.args), task_vars=variables
@@ -63,7 +64,8 @@ class ActionModule(ActionBase):
             host = variables.get("inventory_hostname", "the host")
             result.update(
                 failed=True,
-                msg=f"nothing was changed on {host}: {len(failed)} of the checks before a rollout failed\n" + core.render(findings),
+                msg=f"nothing was changed on {host}: {len(failed)} of the checks before a rollout failed\n"
+                + core.render(findings),
             )
         return result
 
@@ -99,16 +101,44 @@ class ActionModule(ActionBase):
         findings = core.check_release(version, lane, releases.known(lane))
         if core.failures(findings):
             return findings
-        release = releases.get(version)
-        findings += core.check_backend(args["backend"], version, release.choices("moe-runner-backend"))
-        for problem in server_args.check(values.get("sglang_server_args") or {}, release):
-            findings.append(core.Finding(core.FAIL, "arguments", problem.message))
+        backend = args["backend"]
+        findings += core.check_backend(backend, version, releases.get(version).moe_runner_backends())
+        request = launch_plan.Request(
+            root=args["root"],
+            sglang_version=version,
+            lane=lane,
+            # A bad backend is told above with its choices; here it would only be told twice.
+            backend="auto" if core.failures(findings) else backend,
+            host=args["host"],
+            port=int(args["port"]),
+            metrics=True,
+            model_path="model",
+            served_name="model",
+            random_weights=str(args["model"]).startswith("builtin:"),
+            args=values.get("sglang_server_args") or {},
+            env=values.get("sglang_server_env") or {},
+        )
+        for check in (launch_plan.arguments, launch_plan.environment):
+            try:
+                check(request)
+            except launch_plan.PlanError as error:
+                findings += [core.Finding(core.FAIL, "arguments", problem) for problem in error.facts["problems"]]
         return findings
 
 
 def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:
     """An argument spec without what is only documentation, as the validator wants it."""
-    keys = ("type", "choices", "elements", "required", "no_log", "options", "mutually_exclusive", "required_if", "default")
+    keys = (
+        "type",
+        "choices",
+        "elements",
+        "required",
+        "no_log",
+        "options",
+        "mutually_exclusive",
+        "required_if",
+        "default",
+    )
     plain: dict[str, Any] = {}
     for name, option in spec.items():
         kept = {key: value for key, value in option.items() if key in keys and key != "default"}

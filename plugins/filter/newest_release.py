@@ -11,7 +11,8 @@ short_description: Newest SGLang release with a lock in a lane
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Gives the newest SGLang release for which this collection has a lock in the given lane. It is the default of O(tokforge.sglang.sglang_install#role:sglang_version).
+  - Gives the newest SGLang release for which this collection has a lock in the given lane.
+  - It is the default of C(sglang_version).
 options:
   _input:
     description: The lane, C(cpu) or C(cuda13).

@@ -18,7 +18,9 @@ options:
     type: dict
     required: true
   release:
-    description: The release facts after the switch back, with C(release) (the one that failed) and C(current) (a number, or none).
+    description:
+      - The release facts after the switch back, with C(release) (the one that failed) and C(current) (a number
+        or none).
     type: dict
     required: true
 """
@@ -36,16 +38,16 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 
 def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> str:
     """Say what failed, that the previous state is back, and which release runs now.
 
     :param failure: ``task`` and ``reason`` of the failed task.
-    :param release: the release facts after the switch back: ``release`` (the one that failed) and ``current`` (or None).
+    :param release: the facts after the switch back: ``release`` (the one that failed) and ``current`` (or None).
     """
-    current: Optional[int] = release.get("current")
+    current: int | None = release.get("current")
     state = (
         f"release {current} was switched back and serves again"
         if current is not None

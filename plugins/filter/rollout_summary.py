@@ -11,12 +11,13 @@ short_description: Lines that sum up a rollout for a person
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Says what serves where, with which versions, how fast it was measured to be, where log and facts are, and what to run next.
+  - Says what serves where, with which versions, how fast it was measured to be, where log and facts are, and what to
+    run next.
 options:
   _input:
     description:
-      - What the roles left behind, with the keys C(url), C(host), C(inventory), C(log), C(environment), C(model), C(release),
-        C(backend) and C(benchmark).
+      - What the roles left behind, with the keys C(url), C(host), C(inventory), C(log), C(environment), C(model),
+        C(release), C(backend) and C(benchmark).
     type: dict
     required: true
 """
@@ -65,7 +66,7 @@ def rollout_summary(facts: Mapping[str, Any]) -> list[str]:
         f"  facts      {facts['benchmark'].get('fact_file') or 'none'}",
         "Next:",
         f"  ask it     curl {facts['url']}/v1/completions -H 'Content-Type: application/json' -d "
-        f"'{{\"model\": \"{model.get('served_name')}\", \"prompt\": \"Hello\", \"max_tokens\": 16}}'",
+        f'\'{{"model": "{model.get("served_name")}", "prompt": "Hello", "max_tokens": 16}}\'',
         f"  verify     make verify INVENTORY={facts['inventory']}",
         f"  measure    ansible-playbook -i {facts['inventory']} benchmark.yml",
         f"  remove     make destroy INVENTORY={facts['inventory']}",

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What can be known before anything is touched: each check gives findings, never an exception.
 
-A finding says what is wrong, where, why and what to do. Checks are independent, so that a person sees every problem of a
-request at once instead of one a run.
+A finding says what is wrong, where, why and what to do. Checks are independent, so that a person sees every problem of
+a request at once instead of one a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from typing import Any
 
 OK = "ok"
 WARN = "warn"
@@ -89,7 +89,9 @@ def unknown_variables(names: Iterable[str], extra: Iterable[str], known: Iterabl
         if not ours and not (name in extras and near):
             continue
         remedy = f"did you mean {' or '.join(near)}?" if near else "see the table of variables in README.md"
-        found.append(Finding(FAIL, "variables", f"{name} is no variable of this collection, so it would change nothing", remedy))
+        found.append(
+            Finding(FAIL, "variables", f"{name} is no variable of this collection, so it would change nothing", remedy)
+        )
     return found
 
 
@@ -146,7 +148,11 @@ def check_writable(root: str, existing: str, is_dir: bool, writable: bool, user:
         # supervisord expands %(x)s in its configuration and a newline ends a line there and in a systemd unit.
         return [Finding(FAIL, "root", f"sglang_root {root!r} holds a control character or %", "choose a plain path")]
     if not is_dir:
-        return [Finding(FAIL, "root", f"cannot create sglang_root {root}: {existing} is not a directory", "choose another path")]
+        return [
+            Finding(
+                FAIL, "root", f"cannot create sglang_root {root}: {existing} is not a directory", "choose another path"
+            )
+        ]
     if not writable:
         return [
             Finding(
@@ -159,7 +165,7 @@ def check_writable(root: str, existing: str, is_dir: bool, writable: bool, user:
     return [Finding(OK, "root", f"{root} is writable for {user}")]
 
 
-def check_port(host: str, port: int, holder: Optional[str], ours: bool) -> list[Finding]:
+def check_port(host: str, port: int, holder: str | None, ours: bool) -> list[Finding]:
     """Nobody but our own server may listen on the port.
 
     :param holder: the listening process in words (pid and command line), None when the port is free.
@@ -169,15 +175,21 @@ def check_port(host: str, port: int, holder: Optional[str], ours: bool) -> list[
     if ours:
         return [Finding(OK, "port", f"{host}:{port} is held by our own server, {holder}")]
     return [
-        Finding(FAIL, "port", f"{host}:{port} is in use by {holder}", "stop that process, or set sglang_port to a free port")
+        Finding(
+            FAIL, "port", f"{host}:{port} is in use by {holder}", "stop that process, or set sglang_port to a free port"
+        )
     ]
 
 
-def check_model_directory(path: str, problem: Optional[str]) -> list[Finding]:
+def check_model_directory(path: str, problem: str | None) -> list[Finding]:
     """A model given as a directory must be one already now: no rollout can make it."""
     if problem is None:
         return [Finding(OK, "model", f"{path} holds a model")]
-    return [Finding(FAIL, "model", problem, "" if ";" in problem else "point model at a directory with config.json and weights")]
+    return [
+        Finding(
+            FAIL, "model", problem, "" if ";" in problem else "point model at a directory with config.json and weights"
+        )
+    ]
 
 
 def spec_problems(errors: Mapping[str, Iterable[str]]) -> list[Finding]:
@@ -187,5 +199,6 @@ def spec_problems(errors: Mapping[str, Iterable[str]]) -> list[Finding]:
         for message in messages:
             seen.setdefault(message, role)
     return [
-        Finding(FAIL, "values", message, f"see roles/{role}/README.md for what is allowed") for message, role in seen.items()
+        Finding(FAIL, "values", message, f"see roles/{role}/README.md for what is allowed")
+        for message, role in seen.items()
     ]

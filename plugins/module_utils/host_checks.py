@@ -1,0 +1,148 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The looks at a target that preflight judges: directory, disk, port, interpreter, service manager, model.
+
+Reading only. Each function turns what it sees into findings of preflight.py, or passes on the message of the piece
+that would refuse later in the rollout, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    interpreters,
+    model,
+    preflight,
+    proc,
+    releases,
+    service,
+)
+from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, Finding
+
+#: Room in bytes that a rollout needs when its environment is there already: release files, logs, bench output.
+SMALL_NEED_BYTES = 200_000_000
+
+
+def nearest_existing(path: str) -> str:
+    """The path itself, or the nearest directory above it that exists."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def root(path: str) -> list[Finding]:
+    """Can everything below the root be made?"""
+    existing = nearest_existing(path) if path.startswith("/") else path
+    return preflight.check_writable(
+        path, existing, os.path.isdir(existing), os.access(existing, os.W_OK | os.X_OK), getpass.getuser()
+    )
+
+
+def space(path: str, version: str, need_bytes: int) -> list[Finding]:
+    """Is there room for the environment, or, when a complete one of this release is there, for the rest?"""
+    existing = nearest_existing(path)
+    need = SMALL_NEED_BYTES if has_environment(path, version) else need_bytes
+    return preflight.check_space(existing, shutil.disk_usage(existing).free, need)
+
+
+def has_environment(path: str, version: str) -> bool:
+    """Whether a complete environment of this SGLang release lies below the root."""
+    venvs = os.path.join(path, "venvs")
+    try:
+        names = os.listdir(venvs)
+    except OSError:
+        return False
+    for name in names:
+        try:
+            with open(os.path.join(venvs, name, "environment.json"), encoding="utf-8") as stream:
+                if json.load(stream)["versions"]["sglang"] == version:
+                    return True
+        except (OSError, ValueError, KeyError, TypeError):
+            # No marker or a damaged one: not complete, so it does not count.
+            continue
+    return False
+
+
+def port(path: str, host: str, number: int) -> list[Finding]:
+    """Who listens where the server would?"""
+    try:
+        holders = service.port_holders(host, number)
+    except service.ServiceError as error:
+        return [Finding(FAIL, "port", str(error))]
+    releases = os.path.join(path, "releases") + os.sep
+    for holder in holders:
+        foreign = [
+            pid for pid in holder.pids if not proc.environ(pid).get(service.ENV_RELEASE, "").startswith(releases)
+        ]
+        words = ", ".join(f"pid {pid} ({proc.cmdline(pid)})" for pid in foreign or holder.pids)
+        if foreign or not holder.pids:
+            return preflight.check_port(host, number, words or f"a process of user id {holder.uid}", ours=False)
+        return preflight.check_port(host, number, words, ours=True)
+    return preflight.check_port(host, number, None, ours=False)
+
+
+def manager(path: str, asked: str) -> list[Finding]:
+    """Can the chosen service manager work here?"""
+    chosen = service.choose_manager(asked, service.systemd_is_pid_1(), os.geteuid())
+    if chosen == "systemd":
+        if not service.systemd_is_pid_1():
+            return [
+                Finding(
+                    FAIL, "service", "systemd is not PID 1 here", "set sglang_service_manager to supervisor or auto"
+                )
+            ]
+        if os.geteuid() != 0:
+            return [
+                Finding(
+                    FAIL,
+                    "service",
+                    f"systemd units need root and this is {getpass.getuser()}",
+                    "run with become, or set sglang_service_manager to supervisor",
+                )
+            ]
+        return [Finding(OK, "service", "systemd runs the server")]
+    try:
+        service.check_socket_path(service.Paths(path))
+    except service.ServiceError as error:
+        return [Finding(FAIL, "service", str(error))]
+    return [Finding(OK, "service", "supervisor runs the server")]
+
+
+def model_source(text: str) -> list[Finding]:
+    """Is the model's text of a known form, and, for a directory, is a model there?"""
+    try:
+        source = model.parse(text)
+        if source.kind == "directory":
+            model.read_config(source.name)
+    except model.ModelError as error:
+        return preflight.check_model_directory(text, str(error))
+    return [Finding(OK, "model", f"{text} can be provided")]
+
+
+def python(asked: str, version: str) -> list[Finding]:
+    """Is there an interpreter that the release runs on?"""
+    try:
+        chosen = interpreters.choose(asked, releases.requires_python(version), needs_venv=True)
+    except interpreters.InterpreterError as error:
+        return [Finding(FAIL, "python", str(error))]
+    return [Finding(OK, "python", f"{chosen.path} is Python {chosen.version}")]
+
+
+def everything(params: Mapping[str, Any]) -> list[Finding]:
+    """All looks, for the module, which has the keys as its parameters."""
+    findings = root(params["root"])
+    # Without a usable root, room and socket below it would be told about a directory that nobody will use.
+    if not preflight.failures(findings):
+        findings += space(params["root"], params["version"], params["min_free_bytes"])
+        findings += manager(params["root"], params["manager"])
+    if params["version"] in releases.known():
+        # An unknown release is told by the controller; what it needs is not known here.
+        findings += python(params["python"], params["version"])
+    return [*findings, *port(params["root"], params["host"], params["port"]), *model_source(params["model"])]

@@ -1,0 +1,119 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight
+short_description: Check a rollout request before anything is changed
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - On the controller it holds every variable of this collection against the argument specs of the roles, finds misspelt
+    names, and checks release, backend and launch arguments against the data of the release.
+  - On the target it looks at the directory, the disk, the interpreters, the port, the service manager and the model.
+  - It fails once, with everything that is wrong, and changes nothing.
+extends_documentation_fragment:
+  - tokforge.sglang.attributes
+  - tokforge.sglang.attributes.info_module
+attributes:
+  action:
+    description: Has an action plugin of the same name, so that a part of it runs on the controller.
+    support: full
+options:
+  root:
+    description: Directory that holds everything a rollout makes on the target.
+    type: path
+    required: true
+  lane:
+    description: Which set of locked packages.
+    type: str
+    required: true
+  version:
+    description: SGLang release that is asked for.
+    type: str
+    required: true
+  backend:
+    description: MoE runner backend that is asked for.
+    type: str
+    default: auto
+  model:
+    description: Model that is asked for, C(builtin:tiny-moe), an absolute directory, or C(org/name@<40 hex digits>).
+    type: str
+    default: builtin:tiny-moe
+  python:
+    description: Interpreter for the environment, a path or V(auto).
+    type: str
+    default: auto
+  host:
+    description: Address the server would bind to.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Port the server would bind to.
+    type: int
+    default: 30000
+  manager:
+    description: What would run the server.
+    type: str
+    choices: [auto, systemd, supervisor]
+    default: auto
+  min_free_bytes:
+    description: Room in bytes that a rollout needs while the release's environment is not installed yet.
+    type: int
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Check the request against this host
+  tokforge.sglang.preflight:
+    root: /opt/sglang
+    lane: cuda13
+    version: 0.5.23
+    backend: flashinfer_cutlass
+    model: /data/models/GLM-5-NVFP4
+    min_free_bytes: 25000000000
+"""
+
+RETURN = r"""
+findings:
+  description: What every check saw. A C(level) of C(fail) stops the rollout.
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - level: fail
+      check: port
+      message: 127.0.0.1:30000 is in use by pid 812 (nginx -g daemon off;)
+      remedy: stop that process, or set sglang_port to a free port
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "lane": {"type": "str", "required": True},
+            "version": {"type": "str", "required": True},
+            "backend": {"type": "str", "default": "auto"},
+            "model": {"type": "str", "default": "builtin:tiny-moe"},
+            "python": {"type": "str", "default": "auto"},
+            "host": {"type": "str", "default": "127.0.0.1"},
+            "port": {"type": "int", "default": 30000},
+            "manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
+            "min_free_bytes": {"type": "int", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    findings = host_checks.everything(module.params)
+    module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
+
+
+if __name__ == "__main__":
+    main()

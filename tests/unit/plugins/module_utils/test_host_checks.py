@@ -1,0 +1,155 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Preflight's looks at a target: real directories, real sockets, real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks, service
+
+
+def levels(findings: list[host_checks.Finding]) -> list[str]:
+    return [finding.level for finding in findings]
+
+
+def test_nearest_existing_goes_up_to_the_first_that_is_there(tmp_path: Path) -> None:
+    assert host_checks.nearest_existing(str(tmp_path / "a" / "b")) == str(tmp_path)
+    assert host_checks.nearest_existing(str(tmp_path)) == str(tmp_path)
+
+
+def test_root_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    [finding] = host_checks.root(str(tmp_path / "file" / "x"))
+    assert finding.level == "fail"
+    assert f"{tmp_path / 'file'} is not a directory" in finding.message
+
+
+def test_root_in_a_writable_directory_passes(tmp_path: Path) -> None:
+    assert levels(host_checks.root(str(tmp_path / "new"))) == ["ok"]
+
+
+@pytest.mark.parametrize("marker", ["", "{", '{"versions": []}', '{"versions": {"sglang": "0.5.9"}}', "[]"])
+def test_damaged_or_other_environment_does_not_lower_the_need(tmp_path: Path, marker: str) -> None:
+    venv = tmp_path / "venvs" / "abc"
+    venv.mkdir(parents=True)
+    (venv / "environment.json").write_text(marker)
+    assert levels(host_checks.space(str(tmp_path), "0.5.23", 10**18)) == ["fail"]
+
+
+def test_complete_environment_of_this_release_lowers_the_need(tmp_path: Path) -> None:
+    venv = tmp_path / "venvs" / "abc"
+    venv.mkdir(parents=True)
+    (venv / "environment.json").write_text(json.dumps({"versions": {"sglang": "0.5.23"}}))
+    [finding] = host_checks.space(str(tmp_path), "0.5.23", 10**18)
+    assert finding.level == "ok"
+    assert "0.2 GB needed" in finding.message
+
+
+def listening(env: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    program = (
+        "import socket, sys\n"
+        "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n"
+        "print(s.getsockname()[1], flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **env}
+    )
+    assert child.stdout
+    return child, int(child.stdout.readline())
+
+
+def test_foreign_listener_is_named_and_our_own_passes(tmp_path: Path) -> None:
+    mine = str(tmp_path / "releases" / "1")
+    for env, level in (({}, "fail"), ({service.ENV_RELEASE: mine}, "ok"), ({service.ENV_RELEASE: "/else/releases/1"}, "fail")):
+        child, port = listening(env)
+        try:
+            [finding] = host_checks.port(str(tmp_path), "127.0.0.1", port)
+        finally:
+            child.communicate()
+        assert finding.level == level
+        assert f"pid {child.pid} (" in finding.message
+
+
+def test_free_port_passes_and_listener_on_all_addresses_counts(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        assert levels(host_checks.port(str(tmp_path), "127.0.0.1", port)) == ["ok"]
+        holder.listen()
+        assert levels(host_checks.port(str(tmp_path), "0.0.0.0", port)) == ["fail"]
+        assert levels(host_checks.port(str(tmp_path), "127.0.0.2", port)) == ["ok"]
+
+
+def test_address_that_does_not_resolve_is_told(tmp_path: Path) -> None:
+    [finding] = host_checks.port(str(tmp_path), "no such host", 30000)
+    assert (finding.level, finding.check) == ("fail", "port")
+
+
+def test_long_root_is_refused_for_supervisor(tmp_path: Path) -> None:
+    [finding] = host_checks.manager("/" + "x" * 200, "supervisor")
+    assert finding.level == "fail"
+    assert "socket path" in finding.message
+    assert levels(host_checks.manager("/opt/sglang", "supervisor")) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("pid1", "uid", "level", "part"),
+    [
+        (False, 0, "fail", "systemd is not PID 1 here"),
+        (True, 1000, "fail", "systemd units need root"),
+        (True, 0, "ok", "systemd runs the server"),
+    ],
+)
+def test_systemd_is_taken_only_where_it_can_work(
+    monkeypatch: pytest.MonkeyPatch, pid1: bool, uid: int, level: str, part: str
+) -> None:
+    monkeypatch.setattr(service, "systemd_is_pid_1", lambda: pid1)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    [finding] = host_checks.manager("/opt/sglang", "systemd")
+    assert (finding.level, part in finding.message) == (level, True)
+
+
+def test_model_directory_without_config_is_refused_and_builtin_passes(tmp_path: Path) -> None:
+    [finding] = host_checks.model_source(str(tmp_path))
+    assert finding.level == "fail"
+    assert "no config.json" in finding.message
+    (tmp_path / "config.json").write_text("{}")
+    assert levels(host_checks.model_source(str(tmp_path))) == ["ok"]
+    assert levels(host_checks.model_source("builtin:tiny-moe")) == ["ok"]
+    assert levels(host_checks.model_source("nonsense")) == ["fail"]
+
+
+def test_interpreter_too_old_for_the_release_is_told(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 3\n")
+    old.chmod(0o755)
+    [finding] = host_checks.python(str(old), "0.5.23")
+    assert (finding.level, finding.check) == ("fail", "python")
+    assert ">=3.11" in finding.message
+    assert levels(host_checks.python(sys.executable, "0.5.23")) == ["ok"]
+
+
+def test_everything_tells_all_failures_at_once(tmp_path: Path) -> None:
+    params = {
+        "root": str(tmp_path),
+        "version": "0.5.23",
+        "min_free_bytes": 10**18,
+        "manager": "supervisor",
+        "python": "/nowhere/python",
+        "host": "127.0.0.1",
+        "port": 1,
+        "model": str(tmp_path),
+    }
+    failed = [finding.check for finding in host_checks.everything(params) if finding.level == "fail"]
+    assert failed == ["disk", "python", "model"]
+    unusable = host_checks.everything({**params, "root": "relative", "version": "9.9"})
+    assert [finding.check for finding in unusable if finding.level == "fail"] == ["root", "model"]
