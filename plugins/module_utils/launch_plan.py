@@ -1,0 +1,185 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a server is started with: launch arguments and environment, from variables that are each set in one place.
+
+Some launch arguments belong to a variable of the collection (``port`` to ``sglang_port``), because other roles need the
+same value. Setting one of them in ``sglang_server_args`` as well would give two truths, so it is refused with the
+variable's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import releases, server_args
+
+#: The server without the interpreter, which is the release's own venv/bin/python.
+PROGRAM = ("-m", "sglang.launch_server")
+
+#: Launch argument -> the variable that decides it.
+OWNERS: Mapping[str, str] = {
+    "model-path": "sglang_model",
+    "served-model-name": "sglang_served_model_name",
+    "host": "sglang_host",
+    "port": "sglang_port",
+    "device": "sglang_lane",
+    "enable-metrics": "sglang_metrics",
+    "moe-runner-backend": "sglang_backend",
+}
+
+#: Names whose value is a secret. launch.json is readable for everybody, so they have a file of their own.
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)")
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: Set by the launcher itself; a value from elsewhere would make the service role misjudge what runs.
+_LAUNCHER_PREFIX = "TOKFORGE_"
+
+
+class PlanError(Exception):
+    """Arguments or environment that cannot be used; the text lists every problem, one a line."""
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides how a server is started.
+
+    `args` and `env` are the user's own, the rest has variables of its own.
+    """
+
+    root: str
+    sglang_version: str
+    lane: str
+    backend: str
+    host: str
+    port: int
+    metrics: bool
+    model_path: str
+    served_name: str
+    random_weights: bool
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+
+
+def arguments(request: Request) -> dict[str, Any]:
+    """All launch arguments by canonical name (dashes, no aliases).
+
+    Raises PlanError listing every argument that cannot be used.
+    """
+    release = releases.get(request.sglang_version)
+    owned = _owned(request)
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for key, value in request.args.items():
+        flag = release.flag(str(key))
+        name = flag.name if flag else releases.canonical(str(key))
+        if name in OWNERS:
+            problems.append(f"{key} is decided by {OWNERS[name]}; set that instead")
+        elif name == "load-format" and (value == "dummy" or request.random_weights):
+            problems.append(f"{key} {value!r} is decided by sglang_model_random_weights; set that instead")
+        elif name in merged:
+            problems.append(f"{key} is given twice under different spellings; keep one")
+        else:
+            merged[name] = value
+    problems += [problem.message for problem in server_args.check(merged, release)]
+    # The backend is held against the release here too, for those who use the module without the preflight role.
+    problems += [
+        problem.message
+        for problem in server_args.check({k: owned[k] for k in ("moe-runner-backend",) if k in owned}, release)
+    ]
+    if problems:
+        raise PlanError(
+            f"cannot render the launch arguments for SGLang {request.sglang_version}:\n"
+            + "\n".join(f"- {line}" for line in problems),
+            problems=problems,
+        )
+    return {**merged, **owned}
+
+
+def argv(request: Request) -> list[str]:
+    """The command line behind the interpreter. Raises PlanError."""
+    return [*PROGRAM, *server_args.render(arguments(request), releases.get(request.sglang_version))]
+
+
+def _owned(request: Request) -> dict[str, Any]:
+    owned: dict[str, Any] = {
+        "model-path": request.model_path,
+        "served-model-name": request.served_name,
+        "host": request.host,
+        "port": request.port,
+        "enable-metrics": request.metrics,
+    }
+    if request.backend != "auto":
+        # Left out, the release's own default decides, which is what "auto" means in every one of them.
+        owned["moe-runner-backend"] = request.backend
+    if request.random_weights:
+        owned["load-format"] = "dummy"
+    if request.lane == "cpu":
+        owned["device"] = "cpu"
+    return owned
+
+
+def environment(request: Request) -> dict[str, str]:
+    """The server's environment beside that of the service manager.
+
+    Raises PlanError listing every name or value that cannot be used.
+
+    What a server writes for itself (compiled kernels, tuning results) goes below the root's cache directory, so that
+    one directory holds all that a rollout makes and the next release finds it again. The user may move these places.
+    Offline mode and the engine are not the user's: the model is complete before the server starts, and the lane decides
+    the engine.
+    """
+    cache = f"{request.root}/cache"
+    defaults = {
+        "SGLANG_CACHE_DIR": f"{cache}/sglang",
+        "FLASHINFER_WORKSPACE_BASE": cache,
+        "TRITON_CACHE_DIR": f"{cache}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/torchinductor",
+        "HF_HOME": f"{cache}/huggingface",
+        "XDG_CACHE_HOME": cache,
+    }
+    fixed = {"HF_HUB_OFFLINE": "1"}
+    if request.lane == "cpu":
+        fixed["SGLANG_USE_CPU_ENGINE"] = "1"
+    problems: list[str] = []
+    given: dict[str, str] = {}
+    for name, value in request.env.items():
+        problem = _env_problem(str(name), value, fixed)
+        if problem:
+            problems.append(problem)
+        else:
+            given[str(name)] = _env_text(value)
+    if problems:
+        raise PlanError(
+            "cannot use sglang_server_env:\n" + "\n".join(f"- {line}" for line in problems),
+            problems=problems,
+        )
+    return {**defaults, **given, **fixed}
+
+
+def _env_problem(name: str, value: Any, fixed: Mapping[str, str]) -> str | None:
+    if not _ENV_NAME.fullmatch(name):
+        return f"{name!r} is no name of an environment variable; use letters, digits and _"
+    if _SECRET.search(name.upper()):
+        return f"{name} looks like a secret and this file is readable for everybody; put it into sglang_server_secrets"
+    if name.startswith(_LAUNCHER_PREFIX) or (name in fixed and _env_text(value) != fixed[name]):
+        return f"{name} is set by the collection and cannot be changed; leave it out"
+    if not isinstance(value, (str, int, float)):
+        return f"the value of {name} is a {type(value).__name__}; give a text or a number"
+    if "\x00" in _env_text(value) or "\n" in _env_text(value):
+        return f"the value of {name} holds a line end or a NUL; give one line"
+    return None
+
+
+def _env_text(value: Any) -> str:
+    # YAML's true is meant as the switch that these variables are; SGLang, NCCL and CUDA all read 1 and 0.
+    return str(int(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,531 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The releases below one root, and the link ``current`` to one of them.
+
+A release is the directory ``releases/<n>`` with ``venv`` (a link to its environment), ``launch.json`` and
+``manifest.json``.
+
+A release never changes once it has its number. It is written as ``releases/.<n>.partial`` and gets its number by one
+rename; ``current`` is switched by one rename; a removed release first loses its number the same way. So whatever moment
+a run is killed at, what is left is an old or a new state, and the next run clears the partial directories away. Numbers
+are never given twice: the highest one is kept in ``state/releases.json``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+
+SCHEMA_VERSION = 1
+LAUNCH = "launch.json"
+MANIFEST = "manifest.json"
+_DIRECTORY_MODE = 0o755
+
+_PARTIAL = re.compile(r"\.\d+\.partial")
+_NEW_LINK = ".current.partial"
+
+
+class StoreError(Exception):
+    """A store that is not as it should be, or a request that it cannot meet; `facts` goes beside the text."""
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+
+@dataclass(frozen=True)
+class Content:
+    """What makes a release: the environment's id and how the server in it is started. `args` only explains `argv`."""
+
+    environment: str
+    sglang_version: str
+    backend: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    model: Mapping[str, Any]
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def launch(self) -> dict[str, Any]:
+        """launch.json, all that the launcher reads."""
+        return {"schema_version": SCHEMA_VERSION, "argv": list(self.argv), "env": dict(self.env), "cwd": self.cwd}
+
+    def content_id(self) -> str:
+        """16 hex digits that are equal exactly when two releases start the same server.
+
+        The time of making is not part of it.
+        """
+        what = {
+            "launch": self.launch(),
+            "environment": self.environment,
+            "sglang_version": self.sglang_version,
+            "backend": self.backend,
+            "model": dict(self.model),
+        }
+        return hashlib.sha256(json.dumps(what, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A numbered release on disk.
+
+    `broken` says why it must not be used (then `content` may be None); None when it is sound.
+    """
+
+    number: int
+    path: str
+    content: Content | None
+    broken: str | None = None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Outcome of `stage`. `current` is what serves now (None: nothing).
+
+    `broken` lists releases that were passed over, with reasons.
+    """
+
+    release: int
+    path: str
+    content_id: str
+    reused: bool
+    current: int | None
+    broken: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Switched:
+    """Outcome of `switch`: what the link pointed to before, and what it points to now. None stands for no link."""
+
+    changed: bool
+    previous: int | None
+    current: int | None
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Outcome of `prune`: removed releases, and ids of environments that no release uses any more (they stay)."""
+
+    removed: list[int]
+    unused_environments: list[str]
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def read_current(root: str) -> int | None:
+    """The number of the release that `current` points to; None when there is no link.
+
+    Raises StoreError for anything else.
+    """
+    link = os.path.join(root, "current")
+    try:
+        target = os.readlink(link)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        kind = "a directory" if os.path.isdir(link) else "a file"
+        raise StoreError(
+            f"cannot use {link}: it is {kind}, not a link to a release; move it away, then run again", path=link
+        ) from None
+    match = re.fullmatch(r"(?:.*/)?releases/([1-9]\d*)/?", target)
+    expected = os.path.join(root, "releases", match[1]) if match else ""
+    if not match or os.path.normpath(os.path.join(root, target)) != os.path.normpath(expected):
+        raise StoreError(
+            f"cannot use {link}: it points to {target}, which is no release below {root}/releases; remove the link,"
+            " then run again",
+            path=link,
+            target=target,
+        )
+    if not os.path.isdir(expected):
+        raise StoreError(
+            f"cannot use {link}: it points to release {match[1]}, which does not exist any more; remove the link,"
+            " then run again",
+            path=link,
+            target=target,
+        )
+    return int(match[1])
+
+
+def list_releases(root: str) -> list[Release]:
+    """Every numbered release, lowest first, sound or broken."""
+    return [load(root, number) for number in _numbers(root)]
+
+
+def load(root: str, number: int) -> Release:
+    """One release as it lies on disk.
+
+    What is damaged, incomplete or from a newer collection comes back as broken, never as an error.
+    """
+    path = os.path.join(root, "releases", str(number))
+    try:
+        manifest, launch = _read_object(path, MANIFEST), _read_object(path, LAUNCH)
+        content = Content(
+            environment=_text(manifest, "environment"),
+            sglang_version=_text(manifest, "sglang_version"),
+            backend=_text(manifest, "backend"),
+            argv=[str(word) for word in launch["argv"]],
+            env={str(name): str(value) for name, value in launch["env"].items()},
+            cwd=_text(launch, "cwd"),
+            model=dict(manifest["model"]),
+            args=dict(manifest["args"]),
+        )
+        recorded = _text(manifest, "content_id")
+    except StoreError as error:
+        return Release(number, path, None, str(error))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return Release(number, path, None, f"{MANIFEST} or {LAUNCH} lacks what a release has ({error!r})")
+    return Release(number, path, content, _defect(root, path, content, recorded))
+
+
+def _defect(root: str, path: str, content: Content, recorded: str) -> str | None:
+    if content.content_id() != recorded:
+        return f"{LAUNCH} is not what {MANIFEST} was made for (content {content.content_id()}, recorded {recorded})"
+    try:
+        target = os.readlink(os.path.join(path, "venv"))
+    except OSError:
+        return "venv is not a link"
+    if target != _environment_link(content.environment):
+        return f"venv points to {target}, not to environment {content.environment}"
+    if not environment_complete(root, content.environment):
+        return f"environment {content.environment} is not there any more, or not complete"
+    return None
+
+
+def environment_complete(root: str, environment: str) -> bool:
+    """Whether the environment has its marker, which is written last."""
+    return os.path.isfile(os.path.join(root, "venvs", environment, "environment.json"))
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+def stage(root: str, content: Content, created: str, check_mode: bool = False) -> Staged:
+    """Give `content` a numbered release, the one that has it already (then nothing is written), or a new one.
+
+
+    `created` is the time to record, ISO 8601. Of several equal releases the current one is taken, else the newest.
+    Raises StoreError, before anything is written, when the environment is not complete (in check mode it may still be
+    missing) or `current` is not a link to a release.
+    """
+    if not check_mode and not environment_complete(root, content.environment):
+        raise StoreError(
+            f"cannot make a release below {root}: environment {content.environment} is not there or not complete;"
+            " install it first"
+            " (role sglang_install)",
+            environment=content.environment,
+        )
+    if not check_mode:
+        read_current(root)
+        _make_directory(os.path.join(root, "releases"))
+    with _opened(root, check_mode):
+        current = read_current(root)
+        existing = list_releases(root)
+        broken = [{"release": release.number, "reason": release.broken} for release in existing if release.broken]
+        wanted = content.content_id()
+        equal = [
+            release
+            for release in existing
+            if not release.broken and release.content and release.content.content_id() == wanted
+        ]
+        if equal:
+            best = next((release for release in equal if release.number == current), equal[-1])
+            return Staged(best.number, best.path, wanted, True, current, broken, [])
+        number, warnings = _next_number(root)
+        path = os.path.join(root, "releases", str(number))
+        if not check_mode:
+            _write_release(root, number, content, created)
+        return Staged(number, path, wanted, False, current, broken, warnings)
+
+
+def switch(root: str, number: int | None, check_mode: bool = False) -> Switched:
+    """Point `current` to release `number`, or remove it for None.
+
+    Raises StoreError for a release that is missing or broken.
+
+    In check mode a release that is not there yet passes, since the run would have made it before.
+    """
+    link = os.path.join(root, "current")
+    with _opened(root, check_mode):
+        if number is None and _is_dangling(link):
+            # The way out of a dangling link: there is no release to remember.
+            previous = None
+        else:
+            previous = read_current(root)
+            if previous == number:
+                return Switched(False, previous, number)
+        if number is not None and not (check_mode and not os.path.isdir(os.path.join(root, "releases", str(number)))):
+            _must_be_sound(root, number)
+        if not check_mode:
+            _write_state(root, {**_read_state(root)[0], "previous": previous})
+            _point(root, number)
+    return Switched(True, previous, number)
+
+
+def remove(root: str, number: int, check_mode: bool = False) -> bool:
+    """Remove release `number` and say whether there was one. Raises StoreError when it is the current one."""
+    with _opened(root, check_mode):
+        if read_current(root) == number:
+            raise StoreError(
+                f"cannot remove release {number} below {root}: it is the current one; switch to another one first",
+                release=number,
+            )
+        if number not in _numbers(root):
+            return False
+        if not check_mode:
+            _remember_highest(root)
+            _remove(root, number)
+    return True
+
+
+def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
+    """Remove all but the newest `keep` releases, the current one and the one before it.
+
+    Environments stay, since the next release may ask for one again; those that no release is linked to are named.
+    """
+    with _opened(root, check_mode):
+        numbers = _numbers(root)
+        kept = set(numbers[len(numbers) - keep :] if keep else []) | {
+            read_current(root),
+            _read_state(root)[0].get("previous"),
+        }
+        removed = [number for number in numbers if number not in kept]
+        if not check_mode and removed:
+            _remember_highest(root)
+            for number in removed:
+                _remove(root, number)
+        used = {os.path.basename(_venv_target(root, number)) for number in numbers if number not in removed}
+        venvs = os.path.join(root, "venvs")
+        there = [name for name in _names(venvs) if environment_complete(root, name)]
+    return Pruned(removed, [name for name in there if name not in used])
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(root: str, check_mode: bool) -> Iterator[None]:
+    """Hold the store's lock, with what an earlier run left half done cleared away.
+
+    Without a store there is nothing to hold.
+    """
+    releases = os.path.join(root, "releases")
+    if check_mode or not os.path.lexists(releases):
+        yield
+        return
+    try:
+        # The directory itself is the lock file: nothing to leave behind, and it ends with the process.
+        descriptor = os.open(releases, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _clear_partial(root)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _io_error(root, error) from error
+
+
+def _clear_partial(root: str) -> None:
+    for name in _names(os.path.join(root, "releases")):
+        if _PARTIAL.fullmatch(name):
+            shutil.rmtree(os.path.join(root, "releases", name))
+    _unlink_quietly(os.path.join(root, _NEW_LINK))
+    state, name = os.path.split(_state_path(root))
+    for left in _names(state):
+        if left.startswith(f".{name}.") and left.endswith(".tmp"):
+            _unlink_quietly(os.path.join(state, left))
+
+
+def _make_directory(path: str) -> None:
+    """Make a directory that the server's user can enter, whatever the umask; one that is there is left as it is."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        os.mkdir(path)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise _io_error(os.path.dirname(path), error) from error
+    os.chmod(path, _DIRECTORY_MODE)
+
+
+def _io_error(root: str, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot change the releases below {root}: {error.strerror} ({error.filename}); make it writable and give it"
+        " room",
+        root=root,
+    )
+
+
+def _write_release(root: str, number: int, content: Content, created: str) -> None:
+    # Taken before anything else: a number that was begun once is not given again, whatever happens now.
+    _write_state(root, {**_read_state(root)[0], "highest": number})
+    releases = os.path.join(root, "releases")
+    partial = os.path.join(releases, f".{number}.partial")
+    _make_directory(partial)
+    os.symlink(_environment_link(content.environment), os.path.join(partial, "venv"))
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "environment": content.environment,
+        "sglang_version": content.sglang_version,
+        "backend": content.backend,
+        "model": dict(content.model),
+        "args": dict(content.args),
+        "env": dict(content.env),
+        "content_id": content.content_id(),
+        "created": created,
+    }
+    for name, value in ((LAUNCH, content.launch()), (MANIFEST, manifest)):
+        write_atomic(os.path.join(partial, name), _json_bytes(value))
+    os.rename(partial, os.path.join(releases, str(number)))
+    _sync(releases)
+
+
+def _point(root: str, number: int | None) -> None:
+    link = os.path.join(root, "current")
+    if number is None:
+        _unlink_quietly(link)
+    else:
+        new = os.path.join(root, _NEW_LINK)
+        os.symlink(os.path.join("releases", str(number)), new)
+        os.replace(new, link)
+    _sync(root)
+
+
+def _must_be_sound(root: str, number: int) -> None:
+    if number not in _numbers(root):
+        there = ", ".join(map(str, _numbers(root))) or "none"
+        raise StoreError(
+            f"cannot switch {root}/current to release {number}: there is none; the releases are {there}", release=number
+        )
+    defect = load(root, number).broken
+    if defect:
+        raise StoreError(
+            f"cannot switch {root}/current to release {number}: {defect}; choose another release", release=number
+        )
+
+
+def _remove(root: str, number: int) -> None:
+    releases = os.path.join(root, "releases")
+    partial = os.path.join(releases, f".{number}.partial")
+    os.rename(os.path.join(releases, str(number)), partial)
+    shutil.rmtree(partial)
+
+
+def _next_number(root: str) -> tuple[int, list[str]]:
+    state, warnings = _read_state(root)
+    return max([state.get("highest") or 0, *_numbers(root)]) + 1, warnings
+
+
+def _remember_highest(root: str) -> None:
+    state = _read_state(root)[0]
+    _write_state(root, {**state, "highest": max([state.get("highest") or 0, *_numbers(root)])})
+
+
+def _read_state(root: str) -> tuple[dict[str, int | None], list[str]]:
+    """The highest number ever given and the release before the current one, with warnings about a damaged file."""
+    path = _state_path(root)
+    try:
+        with open(path, encoding="utf-8") as handle:
+            data = json.load(handle)
+        if not isinstance(data, dict):
+            raise TypeError("not an object")
+        state = {
+            name: data[name] if data[name] is None else int(data[name])
+            for name in ("highest", "previous")
+            if name in data
+        }
+    except FileNotFoundError:
+        return {}, []
+    except (ValueError, TypeError, KeyError):
+        return {}, [
+            f"{path} was damaged; numbers go on above the releases that are there, so a removed one may come again"
+        ]
+    return state, []
+
+
+def _write_state(root: str, state: Mapping[str, int | None]) -> None:
+    _make_directory(os.path.join(root, "state"))
+    write_atomic(_state_path(root), _json_bytes({"schema_version": SCHEMA_VERSION, **state}))
+
+
+def _state_path(root: str) -> str:
+    return os.path.join(root, "state", "releases.json")
+
+
+def _numbers(root: str) -> list[int]:
+    return sorted(int(name) for name in _names(os.path.join(root, "releases")) if re.fullmatch(r"[1-9]\d*", name))
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
+
+
+def _environment_link(environment: str) -> str:
+    return os.path.join("..", "..", "venvs", environment)
+
+
+def _venv_target(root: str, number: int) -> str:
+    try:
+        return os.readlink(os.path.join(root, "releases", str(number), "venv"))
+    except OSError:
+        return ""
+
+
+def _read_object(directory: str, name: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(directory, name), encoding="utf-8") as handle:
+            value = json.load(handle)
+    except FileNotFoundError:
+        raise StoreError(f"{name} is missing") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{name} is damaged ({error})") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{name} is damaged (not an object)")
+    if value.get("schema_version") != SCHEMA_VERSION:
+        raise StoreError(f"{name} has schema {value.get('schema_version')}, this collection writes {SCHEMA_VERSION}")
+    return value
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not a text")
+    return value
+
+
+def _json_bytes(value: object) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _is_dangling(link: str) -> bool:
+    return os.path.islink(link) and not os.path.exists(link)
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink_quietly(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)

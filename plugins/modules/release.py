@@ -1,0 +1,359 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release
+short_description: Write, switch and remove releases of an SGLang server
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - A release is a numbered directory below C(ROOT/releases) with a link to its environment, the rendered launch
+    arguments (C(launch.json)) and a manifest. It never changes once it has its number, and numbers are never given
+    twice.
+  - The link C(ROOT/current) names the release that serves. It is switched by one rename.
+  - A run that was killed at any moment leaves an old or a new state. The next run clears away what was half written.
+  - The server itself is not touched. Restarting it is up to M(tokforge.sglang.server_service).
+extends_documentation_fragment:
+  - tokforge.sglang.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - The environment and the release may still be missing, since a real run would have made them before.
+  diff_mode:
+    support: full
+    details:
+      - O(state=staged) compares the launch arguments and the environment with those of the current release,
+        O(state=current) shows the link.
+options:
+  root:
+    description: Directory that holds everything a rollout makes on the target.
+    type: path
+    required: true
+  state:
+    description:
+      - V(staged) writes a release with the asked content, or finds the one that has it already, also an older one.
+        C(current) stays.
+      - V(current) points C(current) to O(release), or removes the link when O(release) is left out.
+      - V(absent) removes O(release). The current release is refused.
+      - V(pruned) removes all releases but the newest O(keep), the current one and the one that was current before it.
+    type: str
+    choices: [staged, current, absent, pruned]
+    default: staged
+  release:
+    description: Number of a release, for O(state=current) and O(state=absent).
+    type: int
+  keep:
+    description: How many of the newest releases O(state=pruned) keeps.
+    type: int
+    default: 10
+  environment:
+    description:
+      - Name of the environment below C(ROOT/venvs), as M(tokforge.sglang.environment) returns it. Needed for
+        O(state=staged).
+    type: str
+  sglang_version:
+    description:
+      - SGLang release in the environment. Its own launch arguments are what O(args) is held against. Needed for
+        O(state=staged).
+    type: str
+  lane:
+    description: Set of packages in the environment. V(cpu) makes the server run on the CPU.
+    type: str
+    choices: [cpu, cuda13]
+    default: cuda13
+  backend:
+    description: MoE runner backend, one of the release's own choices. V(auto) leaves the choice to SGLang.
+    type: str
+    default: auto
+  host:
+    description: Address the server binds to.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Port the server binds to.
+    type: int
+    default: 30000
+  metrics:
+    description: Whether the server offers Prometheus metrics.
+    type: bool
+    default: true
+  model:
+    description: What is served, as M(tokforge.sglang.model) returns it. Needed for O(state=staged).
+    type: dict
+    suboptions:
+      path:
+        description: Directory of the model.
+        type: path
+        required: true
+      served_name:
+        description: Name under which the server offers it.
+        type: str
+        required: true
+      random_weights:
+        description: Whether the server makes random weights (C(--load-format dummy)).
+        type: bool
+        default: false
+      revision:
+        description: What exactly the directory holds, None when nobody knows.
+        type: str
+  args:
+    description:
+      - Launch arguments beside those above, by the names that C(launch_server) has, without the dashes in front.
+      - V(true) gives the bare flag, V(false) and nothing leave it out, a list gives several values, a mapping gives
+        JSON.
+      - An argument that another option decides, one that the release does not have, and a value that it does not take
+        are refused.
+    type: dict
+    default: {}
+  env:
+    description:
+      - Environment variables of the server. Secrets are refused, since every user of the target can read
+        C(launch.json).
+    type: dict
+    default: {}
+seealso:
+  - module: tokforge.sglang.environment
+  - module: tokforge.sglang.model
+  - module: tokforge.sglang.server_service
+"""
+
+EXAMPLES = r"""
+- name: Write a release
+  tokforge.sglang.release:
+    root: /opt/sglang
+    environment: 0123456789ab
+    sglang_version: 0.5.23
+    backend: flashinfer_cutlass
+    model:
+      path: /data/models/GLM-5-NVFP4
+      served_name: glm-5-nvfp4
+    args:
+      tp-size: 8
+      mem-fraction-static: 0.9
+  register: staged
+
+- name: Switch to it
+  tokforge.sglang.release:
+    root: /opt/sglang
+    state: current
+    release: "{{ staged.release }}"
+  register: switched
+
+- name: Go back to what was there before
+  tokforge.sglang.release:
+    root: /opt/sglang
+    state: current
+    release: "{{ switched.previous }}"
+
+- name: Keep the five newest
+  tokforge.sglang.release:
+    root: /opt/sglang
+    state: pruned
+    keep: 5
+"""
+
+RETURN = r"""
+release:
+  description: Number of the release that has the asked content. In check mode the number that it would get.
+  returned: state is staged
+  type: int
+  sample: 3
+path:
+  description: Its directory.
+  returned: state is staged
+  type: str
+  sample: /opt/sglang/releases/3
+content_id:
+  description: 16 hexadecimal digits that are equal exactly when two releases start the same server.
+  returned: state is staged
+  type: str
+  sample: 7c41d2f09a3b55e1
+reused:
+  description: Whether a release with this content was there already.
+  returned: state is staged
+  type: bool
+argv:
+  description: Command line of the server behind the interpreter.
+  returned: state is staged
+  type: list
+  elements: str
+  sample: ["-m", "sglang.launch_server", "--model-path", "/data/models/GLM-5-NVFP4"]
+broken:
+  description: Releases that are damaged and were passed over.
+  returned: state is staged
+  type: list
+  elements: dict
+  contains:
+    release:
+      description: Its number.
+      type: int
+    reason:
+      description: What is wrong with it.
+      type: str
+previous:
+  description: What C(current) pointed to before. None when there was no link.
+  returned: state is current
+  type: int
+  sample: 2
+current:
+  description: What C(current) points to. None when there is no link.
+  returned: state is staged or current
+  type: int
+  sample: 3
+removed:
+  description: Releases that were removed.
+  returned: state is absent or pruned
+  type: list
+  elements: int
+unused_environments:
+  description: Environments that no release uses any more. They are kept, since a later release may ask for one again.
+  returned: state is pruned
+  type: list
+  elements: str
+"""
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, release_store, releases
+
+
+def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Write or find the release with the asked content. Raises PlanError, StoreError, ReleaseError."""
+    root, model = params["root"], params["model"]
+    request = launch_plan.Request(
+        root=root,
+        sglang_version=params["sglang_version"],
+        lane=params["lane"],
+        backend=params["backend"],
+        host=params["host"],
+        port=params["port"],
+        metrics=params["metrics"],
+        model_path=model["path"],
+        served_name=model["served_name"],
+        random_weights=model["random_weights"],
+        args=params["args"],
+        env=params["env"],
+    )
+    content = release_store.Content(
+        environment=params["environment"],
+        sglang_version=params["sglang_version"],
+        backend=params["backend"],
+        argv=launch_plan.argv(request),
+        env=launch_plan.environment(request),
+        cwd=root,
+        model=model,
+        args=launch_plan.arguments(request),
+    )
+    staged = release_store.stage(root, content, datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), check_mode)
+    return {
+        "changed": not staged.reused,
+        "release": staged.release,
+        "path": staged.path,
+        "content_id": staged.content_id,
+        "reused": staged.reused,
+        "current": staged.current,
+        "broken": staged.broken,
+        "warnings": staged.warnings,
+        "argv": list(content.argv),
+        "diff": _launch_diff(root, staged, content),
+    }
+
+
+def _launch_diff(root: str, staged: release_store.Staged, content: release_store.Content) -> dict[str, str]:
+    serving = release_store.load(root, staged.current).content if staged.current is not None else None
+    return {
+        "before_header": f"releases/{staged.current}/launch.json" if serving else "no release",
+        "before": _pretty(serving.launch()) if serving else "",
+        "after_header": f"releases/{staged.release}/launch.json",
+        "after": _pretty(content.launch()),
+    }
+
+
+def _pretty(launch: dict[str, Any]) -> str:
+    return json.dumps(launch, indent=2, sort_keys=True) + "\n"
+
+
+def switch(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Point current to a release, or remove it. Raises StoreError."""
+    switched = release_store.switch(params["root"], params["release"], check_mode)
+    return {
+        "changed": switched.changed,
+        "previous": switched.previous,
+        "current": switched.current,
+        "diff": {
+            "before_header": "current",
+            "before": _link_line(switched.previous),
+            "after_header": "current",
+            "after": _link_line(switched.current),
+        },
+    }
+
+
+def _link_line(number: int | None) -> str:
+    return "" if number is None else f"current -> releases/{number}\n"
+
+
+def remove(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Remove one release. Raises StoreError."""
+    removed = release_store.remove(params["root"], params["release"], check_mode)
+    return _removal([params["release"]] if removed else [])
+
+
+def prune(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Remove old releases. Raises StoreError."""
+    pruned = release_store.prune(params["root"], params["keep"], check_mode)
+    return {**_removal(pruned.removed), "unused_environments": pruned.unused_environments}
+
+
+def _removal(removed: list[int]) -> dict[str, Any]:
+    lines = "".join(f"releases/{number}\n" for number in removed)
+    return {"changed": bool(removed), "removed": removed, "diff": {"before": lines, "after": ""}}
+
+
+ACTIONS = {"staged": stage, "current": switch, "absent": remove, "pruned": prune}
+
+
+def main() -> None:
+    model_spec = {
+        "path": {"type": "path", "required": True},
+        "served_name": {"type": "str", "required": True},
+        "random_weights": {"type": "bool", "default": False},
+        "revision": {"type": "str"},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": list(ACTIONS), "default": "staged"},
+            "release": {"type": "int"},
+            "keep": {"type": "int", "default": 10},
+            "environment": {"type": "str"},
+            "sglang_version": {"type": "str"},
+            "lane": {"type": "str", "choices": ["cpu", "cuda13"], "default": "cuda13"},
+            "backend": {"type": "str", "default": "auto"},
+            "host": {"type": "str", "default": "127.0.0.1"},
+            "port": {"type": "int", "default": 30000},
+            "metrics": {"type": "bool", "default": True},
+            "model": {"type": "dict", "options": model_spec},
+            "args": {"type": "dict", "default": {}},
+            "env": {"type": "dict", "default": {}},
+        },
+        required_if=[("state", "staged", ["environment", "sglang_version", "model"]), ("state", "absent", ["release"])],
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**ACTIONS[module.params["state"]](module.params, module.check_mode))
+    except (launch_plan.PlanError, release_store.StoreError, releases.ReleaseError) as error:
+        module.fail_json(msg=str(error), **error.facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module `release` as Ansible runs it, and the roles `sglang_model` and `sglang_release` in plays of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Union
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import releases
+from ansible_collections.tokforge.sglang.plugins.modules import release
+
+ENVIRONMENT = "0123456789ab"
+NEWEST = releases.newest("cpu")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with one complete environment, whose Python is the one that runs the tests."""
+    environment = tmp_path / "root" / "venvs" / ENVIRONMENT
+    (environment / "bin").mkdir(parents=True)
+    # Not a link: a virtual environment's Python finds its packages only under its own path.
+    (environment / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (environment / "bin" / "python").chmod(0o755)
+    (environment / "environment.json").write_text("{}")
+    return tmp_path / "root"
+
+
+def run(capsys: pytest.CaptureFixture[str], root: Path, check_mode: bool = False, **params: Any) -> dict[str, Any]:
+    """Run the module in this process and give its result."""
+    with patch_module_args({"root": str(root), **params, "_ansible_check_mode": check_mode}), pytest.raises(SystemExit):
+        release.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def staging(**more: Any) -> dict[str, Any]:
+    """Parameters that stage a CPU release."""
+    return {
+        "environment": ENVIRONMENT,
+        "sglang_version": NEWEST,
+        "lane": "cpu",
+        "model": {
+            "path": "/models/tiny-moe",
+            "served_name": "tiny-moe",
+            "random_weights": True,
+            "revision": "recipe-1",
+        },
+        **more,
+    }
+
+
+# --- the module -------------------------------------------------------------------------------------------------------
+
+
+def test_staged_release_starts_the_asked_server(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    result = run(capsys, root, **staging(port=31400, args={"max-total-tokens": 8192}, env={"OMP_NUM_THREADS": 2}))
+    assert (result["changed"], result["release"], result["reused"], result["current"]) == (True, 1, False, None)
+    launch = json.loads((root / "releases" / "1" / "launch.json").read_text())
+    assert launch["argv"] == result["argv"]
+    assert launch["argv"][:2] == ["-m", "sglang.launch_server"]
+    pairs = dict(zip(launch["argv"], launch["argv"][1:]))
+    assert pairs["--model-path"] == "/models/tiny-moe"
+    assert pairs["--load-format"] == "dummy"
+    assert pairs["--port"] == "31400"
+    assert pairs["--max-total-tokens"] == "8192"
+    assert launch["env"]["OMP_NUM_THREADS"] == "2"
+    assert launch["cwd"] == str(root)
+    manifest = json.loads((root / "releases" / "1" / "manifest.json").read_text())
+    assert manifest["model"]["served_name"] == "tiny-moe"
+    assert manifest["args"]["max-total-tokens"] == 8192
+    assert manifest["content_id"] == result["content_id"]
+
+
+def test_numbers_from_a_templated_inventory_are_the_same_release(
+    capsys: pytest.CaptureFixture[str], root: Path
+) -> None:
+    run(capsys, root, **staging(args={"max-total-tokens": 8192}))
+    again = run(capsys, root, **staging(args={"max_total_tokens": "8192"}))
+    assert (again["changed"], again["release"]) == (False, 1)
+
+
+def test_refused_arguments_are_named_all_at_once_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], root: Path
+) -> None:
+    failed = run(capsys, root, **staging(args={"port": 1, "max-total-tokenz": 1}))
+    assert failed["failed"] is True
+    assert "port is decided by sglang_port" in failed["msg"]
+    assert "max-total-tokens" in failed["msg"]
+    assert len(failed["problems"]) == 2
+    assert not (root / "releases").exists()
+
+
+def test_staging_needs_its_parameters(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    failed = run(capsys, root)
+    assert failed["failed"] is True
+    assert "environment, sglang_version, model" in failed["msg"]
+
+
+def test_diff_compares_with_what_serves(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    first = run(capsys, root, **staging(port=31400))
+    assert (first["diff"]["before_header"], first["diff"]["before"]) == ("no release", "")
+    switched = run(capsys, root, state="current", release=1)
+    assert (switched["changed"], switched["previous"], switched["current"]) == (True, None, 1)
+    assert (switched["diff"]["before"], switched["diff"]["after"]) == ("", "current -> releases/1\n")
+    second = run(capsys, root, check_mode=True, **staging(port=31401))
+    assert (second["release"], second["diff"]["before_header"]) == (2, "releases/1/launch.json")
+    assert '"31400"' in second["diff"]["before"] and '"31401"' in second["diff"]["after"]
+    assert not (root / "releases" / "2").exists()
+
+
+def test_pruning_and_removing_say_what_went(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    for port in (1, 2, 3, 4):
+        run(capsys, root, **staging(port=port))
+    run(capsys, root, state="current", release=4)
+    assert run(capsys, root, state="absent", release=1)["removed"] == [1]
+    assert run(capsys, root, state="absent", release=1)["changed"] is False
+    pruned = run(capsys, root, state="pruned", keep=2)
+    assert (pruned["changed"], pruned["removed"], pruned["unused_environments"]) == (True, [2], [])
+    failed = run(capsys, root, state="absent", release=4)
+    assert "it is the current one" in failed["msg"]
+
+
+# --- the roles --------------------------------------------------------------------------------------------------------
+
+#: One entry point of a role, or one with variables of its own.
+Step = Union[str, tuple[str, dict[str, Any]]]
+
+
+def play(
+    tmp_path: Path, root: Path, steps: list[Step], *options: str, **variables: Any
+) -> tuple[str, list[dict[str, Any]]]:
+    """Run role entry points in one play; give its output and, after every step, the facts `model` and `release`."""
+    seen = root.parent / "seen"
+    seen.mkdir(exist_ok=True)
+    for old in seen.iterdir():
+        old.unlink()
+    tasks: list[dict[str, Any]] = []
+    for number, step in enumerate(steps):
+        name, own = (step, {}) if isinstance(step, str) else step
+        role, _, entry = name.partition(":")
+        include = {"name": f"tokforge.sglang.{role}", "tasks_from": entry or "main"}
+        tasks.append({"ansible.builtin.include_role": include, "vars": own})
+        facts = (
+            "{{ {'model': sglang_model_info | default({}), 'release': sglang_release_info | default({})} | to_json }}"
+        )
+        copy = {"content": facts, "dest": str(seen / str(number)), "mode": "0644"}
+        tasks.append({"ansible.builtin.copy": copy, "check_mode": False, "changed_when": False})
+    environment = {"id": ENVIRONMENT, "python": f"{root}/venvs/{ENVIRONMENT}/bin/python"}
+    given = {
+        "sglang_root": str(root),
+        "sglang_environment": environment,
+        "sglang_lane": "cpu",
+        "sglang_version": NEWEST,
+        "ansible_python_interpreter": sys.executable,
+    }
+    book = tmp_path / "play.yml"
+    book.write_text(
+        yaml.safe_dump(
+            [{"hosts": "localhost", "gather_facts": False, "vars": {**given, **variables}, "tasks": tasks}],
+            sort_keys=False,
+        )
+    )
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-c", "local", str(book), *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ANSIBLE_INJECT_FACT_VARS": "false", "ANSIBLE_STDOUT_CALLBACK": "default"},
+        check=False,
+    )
+    snapshots = [json.loads((seen / str(number)).read_text()) for number in range(len(list(seen.iterdir())))]
+    output = done.stdout + done.stderr
+    assert (done.returncode == 0) == (len(snapshots) == len(steps)), output
+    return output, snapshots
+
+
+def link(root: Path) -> str | None:
+    """What `current` points to."""
+    return os.readlink(root / "current") if (root / "current").is_symlink() else None
+
+
+@pytest.fixture
+def models(root: Path) -> dict[str, Any]:
+    """Variables for a model directory, so that these tests need no tokenizer."""
+    directory = root / "given"
+    directory.mkdir()
+    (directory / "config.json").write_text('{"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}')
+    return {"sglang_model": str(directory), "sglang_served_model_name": "given", "sglang_model_random_weights": True}
+
+
+ROLLOUT: list[Step] = ["sglang_model", "sglang_release", "sglang_release:activate"]
+
+
+def test_roles_make_stage_switch_and_change_nothing_the_second_time(tmp_path: Path, root: Path) -> None:
+    pytest.importorskip("tokenizers", reason="the packages that a server's environment has are not installed here")
+    steps = [*ROLLOUT, "sglang_release:prune"]
+    _output, seen = play(tmp_path, root, steps)
+    assert seen[0]["model"]["served_name"] == "tiny-moe"
+    staged, switched = seen[1]["release"], seen[2]["release"]
+    assert (staged["release"], staged["reused"], staged["current"], staged["previous"], staged["activated"]) == (
+        1,
+        False,
+        None,
+        None,
+        False,
+    )
+    assert staged["path"] == f"{root}/releases/1"
+    assert staged["argv"][:2] == ["-m", "sglang.launch_server"]
+    assert switched == {**staged, "current": 1, "activated": True}
+    assert link(root) == "releases/1"
+    output, seen = play(tmp_path, root, steps)
+    assert "changed=0 " in output
+    again = seen[2]["release"]
+    assert (again["reused"], again["activated"], again["current"], again["previous"]) == (True, False, 1, 1)
+
+
+def test_restore_undoes_exactly_the_switch_of_this_rollout(tmp_path: Path, root: Path, models: dict[str, Any]) -> None:
+    other = ("sglang_release", {"sglang_port": 30001})
+    steps: list[Step] = [
+        *ROLLOUT,
+        "sglang_release:restore",  # 3: the first rollout fails, so nothing is current
+        *ROLLOUT,  # 6: the next one is good
+        *("sglang_model", other, "sglang_release:activate"),
+        "sglang_release:restore",  # 10: another port fails, so the good one is back
+        *ROLLOUT,
+        "sglang_release:restore",  # 14: fails without having switched, so there is nothing to undo
+    ]
+    _output, seen = play(tmp_path, root, steps, **models)
+    told = [(seen[index]["release"]["release"], seen[index]["release"]["current"]) for index in (2, 3, 6, 9, 10, 14)]
+    assert told == [(1, 1), (1, None), (1, 1), (2, 2), (2, 1), (1, 1)]
+    assert link(root) == "releases/1"
+
+
+def test_check_mode_on_a_fresh_root_predicts_and_writes_nothing(tmp_path: Path, models: dict[str, Any]) -> None:
+    fresh = tmp_path / "of" / "nothing"
+    fresh.parent.mkdir()
+    _output, seen = play(
+        tmp_path, fresh, [*ROLLOUT, "sglang_release:prune"], "--check", sglang_model="builtin:tiny-moe"
+    )
+    assert (seen[3]["release"]["release"], seen[3]["release"]["current"]) == (1, 1)
+    assert seen[0]["model"]["architecture"] == "Qwen3MoeForCausalLM"
+    assert not fresh.exists()
+
+
+def test_backend_that_is_no_choice_stops_before_anything_is_written(
+    tmp_path: Path, root: Path, models: dict[str, Any]
+) -> None:
+    output, _seen = play(tmp_path, root, ROLLOUT, **models, sglang_backend="nonsense")
+    assert "nonsense" in output and "moe-runner-backend" in output
+    assert not (root / "releases").exists()
+
+
+def test_hub_token_shows_in_no_output(tmp_path: Path, root: Path) -> None:
+    secret = "hf_canary0123456789"
+    output, _seen = play(
+        tmp_path,
+        root,
+        ["sglang_model"],
+        "-vvv",
+        "--diff",
+        sglang_model=f"org/name@{'0' * 40}",
+        sglang_hub_endpoint="http://127.0.0.1:9",
+        sglang_hub_token=secret,
+    )
+    assert "http://127.0.0.1:9" in output
+    assert secret not in output
