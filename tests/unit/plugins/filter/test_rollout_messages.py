@@ -61,10 +61,16 @@ def test_summary_without_a_measurement_does_not_invent_one() -> None:
 
 def test_rollback_message_names_cause_and_what_serves_now() -> None:
     text = rollback_message({"task": "Wait", "reason": "exit code 1"}, {"release": 4, "current": 3})
-    assert text.startswith("release 4 did not come up: exit code 1\n")
+    assert text.startswith("release 4 failed: exit code 1\n")
     assert "rolled_back: true; release 3 was switched back and serves again" in text
 
 
 def test_rollback_message_of_the_first_rollout_says_that_nothing_runs() -> None:
     text = rollback_message({"task": "Wait", "reason": "x"}, {"release": 1, "current": None})
     assert "the server was stopped and nothing is current" in text
+
+
+def test_failure_of_the_release_that_served_before_claims_no_rollback() -> None:
+    text = rollback_message({"task": "Measure", "reason": "x"}, {"release": 1, "current": 1})
+    assert "rolled_back: false" in text
+    assert "left as it is" in text

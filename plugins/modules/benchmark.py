@@ -1,0 +1,513 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: benchmark
+short_description: Measure a running SGLang server and record the result as a local fact
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - Runs SGLang's own C(bench_serving) against a server, once for each concurrency, judges whether the figures may be
+    believed, and records them in C(sglang.fact) below O(facts_dir), which Ansible shows as C(ansible_local.sglang).
+  - Prompts are random token ids of exactly O(input_len) tokens; every answer has exactly O(output_len) tokens unless
+    O(ignore_eos=false).
+  - A run that may not be believed is recorded as invalid with its reasons, and the module fails. It is invalid when a
+    request failed, when token counts differ from what was asked, when a figure is missing, zero or not finite, when the
+    text is one character repeated, or when O(output_check) says so.
+  - Measures nothing when the latest record is valid and has the same fingerprint (configuration and parameters), unless
+    O(force=true).
+  - A run that could not begin (no server, another model, no interpreter) fails and records nothing.
+extends_documentation_fragment:
+  - tokforge.sglang.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Nothing is run or written. RV(changed) says whether a measurement would be made, so there are no RV(points)
+        then.
+  diff_mode:
+    support: full
+    details:
+      - Compares the latest record before and after. In check mode the figures to come are not known.
+options:
+  python:
+    description: Interpreter of the environment that holds SGLang.
+    type: path
+    required: true
+  root:
+    description: Directory for raw output, kept in C(bench/) below it for the last 20 runs. Only the owner can read it.
+    type: path
+    required: true
+  facts_dir:
+    description: Directory of the fact file. It is made when it does not exist.
+    type: path
+    required: true
+  host:
+    description: Address of the server.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Port of the server.
+    type: int
+    default: 30000
+  model_path:
+    description: Directory on the target with the tokenizer of the served model.
+    type: path
+    required: true
+  served_name:
+    description:
+      - Name of the model as the server lists it. Another name is an error, so that no other server is measured by
+        accident.
+    type: str
+    required: true
+  concurrency:
+    description: Numbers of requests in flight, one point each.
+    type: list
+    elements: int
+    default: [1, 8]
+  input_len:
+    description: Tokens of each prompt.
+    type: int
+    default: 256
+  output_len:
+    description: Tokens of each answer, at least 2.
+    type: int
+    default: 64
+  num_prompts:
+    description:
+      - Requests at every point, at least the largest concurrency.
+      - Left out, O(num_prompts_factor) times the concurrency.
+    type: int
+  num_prompts_factor:
+    description: Requests at a point as a multiple of its concurrency. Unused when O(num_prompts) is given.
+    type: int
+    default: 4
+  warmup_requests:
+    description:
+      - Discarded requests before each point.
+      - Never less than the concurrency of the point, because the first batch of a size is slower than the next.
+    type: int
+  seed:
+    description: Seed of the prompts.
+    type: int
+    default: 1
+  flush_cache:
+    description:
+      - Empty the server's prefix cache after the warm-up of each point.
+      - Without it, prompts that an earlier point or run has sent are found in the cache and the figures are too good.
+      - A server with an admin API key may refuse it.
+    type: bool
+    default: true
+  ignore_eos:
+    description: Go on after an end-of-sequence token, so that every answer has O(output_len) tokens.
+    type: bool
+    default: true
+  context:
+    description:
+      - What runs, as plain values that are recorded with the result, for example C(sglang_version), C(backend),
+        C(versions), C(args), C(model), C(environment), C(release), C(random_weights).
+      - All of it except C(release) is part of the fingerprint. Put nothing into it that differs from play to play.
+      - C(random_weights=true) tells that the text is garbage by nature, and it is not judged then.
+    type: dict
+    default: {}
+  output_check:
+    description:
+      - Verdict of a check of the server's text, made before. Recorded with the result.
+      - Left out, only the text of the benchmark itself is judged.
+    type: dict
+    suboptions:
+      passed:
+        description: Whether the text was right.
+        type: bool
+        required: true
+      reason:
+        description: Why it was not.
+        type: str
+  force:
+    description: Measure also when the latest record is valid for the same configuration.
+    type: bool
+    default: false
+  timeout_s:
+    description: Seconds for all points together. A benchmark that takes longer is ended and recorded as invalid.
+    type: int
+    default: 1800
+  api_key:
+    description: Key of the server. It is handed on in the environment, and removed from the raw output.
+    type: str
+  env:
+    description: Environment variables for C(bench_serving), beside the inherited ones. No secrets.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Measure one and eight requests in flight
+  tokforge.sglang.benchmark:
+    python: /opt/sglang/current/venv/bin/python
+    root: /opt/sglang
+    facts_dir: /opt/sglang/facts
+    model_path: /opt/sglang/models/tiny-moe
+    served_name: tiny-moe
+    concurrency: [1, 8]
+    input_len: 1024
+    output_len: 256
+    context:
+      sglang_version: 0.5.23
+      backend: auto
+      release: 3
+  register: measured
+
+- name: Show the decode speed at concurrency 8
+  ansible.builtin.debug:
+    msg: "{{ measured.points | community.general.json_query('[?concurrency==`8`].output_tok_s | [0]') }}"
+"""
+
+RETURN = r"""
+ran:
+  description: Whether a benchmark was run. False when the recorded result was returned, and in check mode.
+  returned: success or invalid result
+  type: bool
+  sample: true
+valid:
+  description: Whether the figures may be believed. Not defined when nothing is measured yet (check mode).
+  returned: success or invalid result
+  type: bool
+  sample: true
+reasons:
+  description: Why the run is invalid.
+  returned: success or invalid result
+  type: list
+  elements: str
+  sample: ["concurrency 8: 31 of 32 requests completed"]
+warnings:
+  description: What a reader must know of a valid run. Shown by Ansible as warnings.
+  returned: when there are any
+  type: list
+  elements: str
+  sample: []
+fingerprint:
+  description: Equal for the same configuration measured in the same way.
+  returned: success or invalid result
+  type: str
+  sample: 5d1a2c0f9b3e4a77
+run_id:
+  description: Name of the run, also of its directory below C(bench/).
+  returned: when there is a result
+  type: str
+  sample: 20260314T091500Z-4f1c2a
+recorded_at:
+  description: Time of the record, UTC.
+  returned: when there is a result
+  type: str
+  sample: "2026-03-14T09:15:09Z"
+points:
+  description:
+    - One entry a concurrency, in the order asked. Latencies in milliseconds, rates per second over the run of the
+      point.
+  returned: success or invalid result
+  type: list
+  elements: dict
+  contains:
+    concurrency:
+      description: Requests in flight.
+      type: int
+      sample: 8
+    num_prompts:
+      description: Requests asked.
+      type: int
+      sample: 32
+    completed:
+      description: Requests completed.
+      type: int
+      sample: 32
+    input_len:
+      description: Tokens of a prompt, as asked.
+      type: int
+      sample: 64
+    output_len:
+      description: Tokens of an answer, as asked.
+      type: int
+      sample: 32
+    input_tokens:
+      description: Tokens of all prompts.
+      type: int
+      sample: 2048
+    output_tokens:
+      description: Tokens of all answers.
+      type: int
+      sample: 1024
+    output_tok_s:
+      description: Decode speed, output tokens per second of all requests together.
+      type: float
+      sample: 595.98
+    input_tok_s:
+      description: Prompt tokens per second.
+      type: float
+      sample: 1191.96
+    total_tok_s:
+      description: Prompt and output tokens per second. Not a decode speed.
+      type: float
+      sample: 1787.94
+    request_s:
+      description: Requests per second.
+      type: float
+      sample: 18.62
+    duration_s:
+      description: Seconds of the point without warm-up.
+      type: float
+      sample: 1.72
+    measured_concurrency:
+      description: Requests in flight on average.
+      type: float
+      sample: 7.9
+    ttft_mean_ms:
+      description: Time to first token, mean.
+      type: float
+      sample: 60.1
+    ttft_median_ms:
+      description: Time to first token, median.
+      type: float
+      sample: 58.2
+    ttft_p99_ms:
+      description: Time to first token, 99th percentile.
+      type: float
+      sample: 90.5
+    tpot_mean_ms:
+      description: Time per output token after the first, mean over requests.
+      type: float
+      sample: 11.5
+    tpot_median_ms:
+      description: Time per output token after the first, median over requests.
+      type: float
+      sample: 11.4
+    tpot_p99_ms:
+      description: Time per output token after the first, 99th percentile over requests.
+      type: float
+      sample: 13.0
+    itl_mean_ms:
+      description: Time between two tokens, mean.
+      type: float
+      sample: 11.5
+    itl_median_ms:
+      description: Time between two tokens, median.
+      type: float
+      sample: 11.2
+    itl_p99_ms:
+      description: Time between two tokens, 99th percentile.
+      type: float
+      sample: 35.7
+    accept_length:
+      description: Tokens accepted per step of speculative decoding, none when it is off.
+      type: float
+      sample: 2.4
+    valid:
+      description: Whether the figures of this point may be believed.
+      type: bool
+      sample: true
+    reasons:
+      description: Why not.
+      type: list
+      elements: str
+      sample: []
+    warnings:
+      description: What a reader must know.
+      type: list
+      elements: str
+      sample: []
+    argv:
+      description: Command line that gives this point by hand.
+      type: list
+      elements: str
+      sample: [-m, sglang.bench_serving, --backend, sglang]
+fact_file:
+  description: The file with the record.
+  returned: always
+  type: str
+  sample: /opt/sglang/facts/sglang.fact
+raw_dir:
+  description: Directory with the raw output and the log of C(bench_serving).
+  returned: when there is a result
+  type: str
+  sample: /opt/sglang/bench/20260314T091500Z-4f1c2a
+set_aside:
+  description: Where a corrupt fact file was moved to.
+  returned: when the fact file was corrupt and a record was written
+  type: str
+  sample: /opt/sglang/facts/sglang.fact.corrupt-20260314T091509Z
+log_tail:
+  description: Last lines of the log of C(bench_serving).
+  returned: when the result is invalid
+  type: str
+"""
+
+import os
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import bench_run, benchmark, result_store
+from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import BenchmarkError, Parameters, Target
+from ansible_collections.tokforge.sglang.plugins.module_utils.result_store import CorruptError, StoreError
+
+ARGUMENTS: dict[str, Any] = {
+    "python": {"type": "path", "required": True},
+    "root": {"type": "path", "required": True},
+    "facts_dir": {"type": "path", "required": True},
+    "host": {"type": "str", "default": "127.0.0.1"},
+    "port": {"type": "int", "default": 30000},
+    "model_path": {"type": "path", "required": True},
+    "served_name": {"type": "str", "required": True},
+    "concurrency": {"type": "list", "elements": "int", "default": [1, 8]},
+    "input_len": {"type": "int", "default": 256},
+    "output_len": {"type": "int", "default": 64},
+    "num_prompts": {"type": "int"},
+    "num_prompts_factor": {"type": "int", "default": 4},
+    "warmup_requests": {"type": "int"},
+    "seed": {"type": "int", "default": 1},
+    "flush_cache": {"type": "bool", "default": True},
+    "ignore_eos": {"type": "bool", "default": True},
+    "context": {"type": "dict", "default": {}},
+    "output_check": {
+        "type": "dict",
+        "options": {"passed": {"type": "bool", "required": True}, "reason": {"type": "str"}},
+    },
+    "force": {"type": "bool", "default": False},
+    "timeout_s": {"type": "int", "default": 1800},
+    "api_key": {"type": "str", "no_log": True},
+    "env": {"type": "dict", "default": {}},
+}
+PARAMETERS = (
+    "input_len",
+    "output_len",
+    "num_prompts",
+    "num_prompts_factor",
+    "warmup_requests",
+    "seed",
+    "flush_cache",
+    "ignore_eos",
+)
+
+
+def latest_record(module: AnsibleModule) -> dict[str, Any] | None:
+    """The latest record, None when there is none or the fact file is corrupt (the next record sets that aside)."""
+    try:
+        document = result_store.read(module.params["facts_dir"])
+    except CorruptError as error:
+        module.warn(f"{error}; it is set aside when the next result is recorded")
+        return None
+    return document["latest"] if document else None
+
+
+def measure(module: AnsibleModule, parameters: Parameters, wanted: str) -> tuple[dict[str, Any], str]:
+    """Run the benchmark; returns its record, which may be invalid, and the end of its log."""
+    given = module.params
+    target = Target(given["host"], given["port"], given["model_path"], given["served_name"])
+    if not os.path.isdir(target.tokenizer):
+        raise BenchmarkError(
+            f"benchmark with the tokenizer in {target.tokenizer}: no such directory; correct model_path"
+        )
+    bench_run.check_server(target, given["api_key"])
+    run_dir = bench_run.new_run_directory(given["root"], time.time())
+    arguments = [
+        benchmark.render_arguments(parameters, target, value, bench_run.output_file(run_dir, value))
+        for value in parameters.concurrency
+    ]
+    env = bench_run.environment(
+        os.environ, {name: str(value) for name, value in given["env"].items()}, given["api_key"]
+    )
+    ended = bench_run.run_points(given["python"], arguments, run_dir, env, given["timeout_s"])
+    context = given["context"]
+    collected = bench_run.collect(run_dir, parameters, bool(context.get("random_weights")), [given["api_key"] or ""])
+    commands = dict(zip(parameters.concurrency, arguments))
+    record = benchmark.make_record(
+        run_id=os.path.basename(run_dir),
+        recorded_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        wanted=wanted,
+        context=context,
+        parameters=parameters,
+        points=[
+            {**point, "argv": ["-m", benchmark.ENGINE, *commands[point["concurrency"]]]} for point in collected.points
+        ],
+        failure="; ".join(filter(None, (ended.failure, collected.failure))) or None,
+        output_check=given["output_check"],
+        duration_s=ended.elapsed_s,
+        raw_dir=run_dir,
+    )
+    return record, ended.log_tail
+
+
+def returned(
+    module: AnsibleModule, before: dict[str, Any] | None, record: dict[str, Any] | None, wanted: str
+) -> dict[str, Any]:
+    """What the module returns: `record` is the one that holds now, None when a run is only predicted."""
+    fact_file = result_store.path_in(module.params["facts_dir"])
+    changed = record is not before or record is None
+    result: dict[str, Any] = {
+        "changed": changed,
+        "ran": changed and record is not None,
+        "fingerprint": wanted,
+        "fact_file": fact_file,
+    }
+    result.update(points=[], reasons=[])
+    if record:
+        result.update(
+            {key: record[key] for key in ("valid", "reasons", "points", "recorded_at", "raw_dir")}, run_id=record["id"]
+        )
+    if changed:
+        after = benchmark.summary_lines(record) or [f"configuration {wanted} to be measured"]
+        result["diff"] = {
+            "before_header": fact_file,
+            "after_header": fact_file,
+            "before": "".join(f"{line}\n" for line in benchmark.summary_lines(before)),
+            "after": "".join(f"{line}\n" for line in after),
+        }
+    return result
+
+
+def run(module: AnsibleModule) -> dict[str, Any]:
+    """Decide, measure, record. An invalid run is recorded first and fails then."""
+    given = module.params
+    parameters = Parameters(concurrency=tuple(given["concurrency"]), **{name: given[name] for name in PARAMETERS})
+    wanted = benchmark.fingerprint(given["context"], parameters)
+    before = latest_record(module)
+    if not given["force"] and benchmark.same_measurement(before, wanted):
+        return returned(module, before, before, wanted)
+    if module.check_mode:
+        return returned(module, before, None, wanted)
+    record, log_tail = measure(module, parameters, wanted)
+    result = returned(module, before, record, wanted)
+    try:
+        written = result_store.record(given["facts_dir"], record)
+    except StoreError as error:
+        # The figures cost minutes: they are shown although they could not be kept.
+        raise StoreError(str(error), **{**result, **error.facts, "changed": False}) from error
+    if written.set_aside:
+        result["set_aside"] = written.set_aside
+        module.warn(f"the fact file was corrupt and is now {written.set_aside}")
+    for warning in record["warnings"]:
+        module.warn(warning)
+    if not record["valid"]:
+        module.fail_json(
+            msg=f"benchmark of {given['host']}:{given['port']}: {'; '.join(record['reasons'])}; "
+            f"the result is recorded as invalid, see {record['raw_dir']}/bench.log",
+            log_tail=log_tail,
+            **result,
+        )
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        module.exit_json(**run(module))
+    except (BenchmarkError, StoreError) as error:
+        module.fail_json(msg=str(error), **error.facts)
+
+
+if __name__ == "__main__":
+    main()
