@@ -116,6 +116,15 @@ class Switched:
 
 
 @dataclass(frozen=True)
+class Proved:
+    """Outcome of `prove`: `before` served last until now, `proven` does now."""
+
+    changed: bool
+    before: int | None
+    proven: int
+
+
+@dataclass(frozen=True)
 class Pruned:
     """Outcome of `prune`: removed releases, and ids of environments that no release uses any more (they stay)."""
 
@@ -275,6 +284,33 @@ def switch(root: str, number: int | None, check_mode: bool = False) -> Switched:
     return Switched(True, previous, number)
 
 
+def prove(root: str, number: int, check_mode: bool = False) -> Proved:
+    """Note that release `number`, the current one, serves: `restore` goes back to it. Raises StoreError for another."""
+    with _opened(root, check_mode):
+        current = read_current(root)
+        if current != number and not check_mode:
+            raise StoreError(
+                f"cannot note that release {number} below {root} serves: {current or 'none'} is current; switch first",
+                release=number,
+                current=current,
+            )
+        state = _read_state(root)[0]
+        before = state.get("proven")
+        if before != number and not check_mode:
+            _write_state(root, {**state, "proven": number})
+    return Proved(before != number, before, number)
+
+
+def restore(root: str, check_mode: bool = False) -> Switched:
+    """Go back to the release that served last; remove `current` when none ever did. Raises StoreError.
+
+    What `current` pointed to before the failed rollout is no guide: a rollout that was killed after its switch leaves
+    `current` at a release that never served. When the current release is the one that served last, nothing changes.
+    """
+    proven = _read_state(root)[0].get("proven")
+    return switch(root, proven, check_mode)
+
+
 def remove(root: str, number: int, check_mode: bool = False) -> bool:
     """Remove release `number` and say whether there was one. Raises StoreError when it is the current one."""
     with _opened(root, check_mode):
@@ -292,16 +328,14 @@ def remove(root: str, number: int, check_mode: bool = False) -> bool:
 
 
 def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
-    """Remove all but the newest `keep` releases, the current one and the one before it.
+    """Remove all but the newest `keep` releases, the current one, the one before it and the one that served last.
 
     Environments stay, since the next release may ask for one again; those that no release is linked to are named.
     """
     with _opened(root, check_mode):
-        numbers = _numbers(root)
-        kept = set(numbers[len(numbers) - keep :] if keep else []) | {
-            read_current(root),
-            _read_state(root)[0].get("previous"),
-        }
+        numbers, state = _numbers(root), _read_state(root)[0]
+        newest = numbers[len(numbers) - keep :] if keep else []
+        kept = {*newest, read_current(root), state.get("previous"), state.get("proven")}
         removed = [number for number in numbers if number not in kept]
         if not check_mode and removed:
             _remember_highest(root)
@@ -445,7 +479,7 @@ def _read_state(root: str) -> tuple[dict[str, int | None], list[str]]:
             raise TypeError("not an object")
         state = {
             name: data[name] if data[name] is None else int(data[name])
-            for name in ("highest", "previous")
+            for name in ("highest", "previous", "proven")
             if name in data
         }
     except FileNotFoundError:

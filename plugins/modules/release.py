@@ -39,13 +39,17 @@ options:
       - V(staged) writes a release with the asked content, or finds the one that has it already, also an older one.
         C(current) stays.
       - V(current) points C(current) to O(release), or removes the link when O(release) is left out.
+      - V(proven) notes that O(release), the current one, serves, so that V(restored) comes back to it.
+      - V(restored) points C(current) to the release that was noted last as V(proven), or removes the link when there is
+        none. When it is the current one, nothing changes.
       - V(absent) removes O(release). The current release is refused.
-      - V(pruned) removes all releases but the newest O(keep), the current one and the one that was current before it.
+      - V(pruned) removes all releases but the newest O(keep), the current one, the one that was current before it, and
+        the one that served last.
     type: str
-    choices: [staged, current, absent, pruned]
+    choices: [staged, current, proven, restored, absent, pruned]
     default: staged
   release:
-    description: Number of a release, for O(state=current) and O(state=absent).
+    description: Number of a release, for O(state=current), O(state=proven) and O(state=absent).
     type: int
   keep:
     description: How many of the newest releases O(state=pruned) keeps.
@@ -144,11 +148,16 @@ EXAMPLES = r"""
     release: "{{ staged.release }}"
   register: switched
 
-- name: Go back to what was there before
+- name: Note that it serves, once that is known
   tokforge.sglang.release:
     root: /opt/sglang
-    state: current
-    release: "{{ switched.previous }}"
+    state: proven
+    release: "{{ staged.release }}"
+
+- name: Go back to the release that served last
+  tokforge.sglang.release:
+    root: /opt/sglang
+    state: restored
 
 - name: Keep the five newest
   tokforge.sglang.release:
@@ -197,12 +206,17 @@ broken:
       type: str
 previous:
   description: What C(current) pointed to before. None when there was no link.
-  returned: state is current
+  returned: state is current or restored
   type: int
   sample: 2
 current:
   description: What C(current) points to. None when there is no link.
-  returned: state is staged or current
+  returned: state is staged, current or restored
+  type: int
+  sample: 3
+proven:
+  description: The release that served last.
+  returned: state is proven
   type: int
   sample: 3
 removed:
@@ -284,7 +298,15 @@ def _pretty(launch: dict[str, Any]) -> str:
 
 def switch(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Point current to a release, or remove it. Raises StoreError."""
-    switched = release_store.switch(params["root"], params["release"], check_mode)
+    return _switched(release_store.switch(params["root"], params["release"], check_mode))
+
+
+def restore(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Point current to the release that served last. Raises StoreError."""
+    return _switched(release_store.restore(params["root"], check_mode))
+
+
+def _switched(switched: release_store.Switched) -> dict[str, Any]:
     return {
         "changed": switched.changed,
         "previous": switched.previous,
@@ -300,6 +322,13 @@ def switch(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 def _link_line(number: int | None) -> str:
     return "" if number is None else f"current -> releases/{number}\n"
+
+
+def prove(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Note that the current release serves. Raises StoreError."""
+    proved = release_store.prove(params["root"], params["release"], check_mode)
+    lines = [f"proven: {number}\n" for number in (proved.before, proved.proven)]
+    return {"changed": proved.changed, "proven": proved.proven, "diff": {"before": lines[0], "after": lines[1]}}
 
 
 def remove(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -319,7 +348,14 @@ def _removal(removed: list[int]) -> dict[str, Any]:
     return {"changed": bool(removed), "removed": removed, "diff": {"before": lines, "after": ""}}
 
 
-ACTIONS = {"staged": stage, "current": switch, "absent": remove, "pruned": prune}
+ACTIONS = {
+    "staged": stage,
+    "current": switch,
+    "proven": prove,
+    "restored": restore,
+    "absent": remove,
+    "pruned": prune,
+}
 
 
 def main() -> None:
@@ -346,7 +382,11 @@ def main() -> None:
             "args": {"type": "dict", "default": {}},
             "env": {"type": "dict", "default": {}},
         },
-        required_if=[("state", "staged", ["environment", "sglang_version", "model"]), ("state", "absent", ["release"])],
+        required_if=[
+            ("state", "staged", ["environment", "sglang_version", "model"]),
+            ("state", "absent", ["release"]),
+            ("state", "proven", ["release"]),
+        ],
         supports_check_mode=True,
     )
     try:

@@ -223,20 +223,25 @@ def test_roles_make_stage_switch_and_change_nothing_the_second_time(tmp_path: Pa
     assert (again["reused"], again["activated"], again["current"], again["previous"]) == (True, False, 1, 1)
 
 
-def test_restore_undoes_exactly_the_switch_of_this_rollout(tmp_path: Path, root: Path, models: dict[str, Any]) -> None:
+def test_restore_goes_back_to_the_release_that_served_last(tmp_path: Path, root: Path, models: dict[str, Any]) -> None:
     other = ("sglang_release", {"sglang_port": 30001})
+    switched: list[Step] = ["sglang_model", other, "sglang_release:activate"]
     steps: list[Step] = [
         *ROLLOUT,
         "sglang_release:restore",  # 3: the first rollout fails, so nothing is current
-        *ROLLOUT,  # 6: the next one is good
-        *("sglang_model", other, "sglang_release:activate"),
-        "sglang_release:restore",  # 10: another port fails, so the good one is back
         *ROLLOUT,
-        "sglang_release:restore",  # 14: fails without having switched, so there is nothing to undo
+        "sglang_release:prove",  # 7: the next one is good
+        *switched,
+        "sglang_release:restore",  # 11: another port fails, so the good one is back
+        *switched,  # 14: killed after the switch, nothing proven or restored
+        *switched,
+        "sglang_release:restore",  # 18: fails again: what served is back, not what current happened to be
+        *ROLLOUT,
+        "sglang_release:restore",  # 22: the good one itself fails a check, so nothing is switched
     ]
     _output, seen = play(tmp_path, root, steps, **models)
-    told = [(seen[index]["release"]["release"], seen[index]["release"]["current"]) for index in (2, 3, 6, 9, 10, 14)]
-    assert told == [(1, 1), (1, None), (1, 1), (2, 2), (2, 1), (1, 1)]
+    told = [(seen[at]["release"]["release"], seen[at]["release"]["current"]) for at in (2, 3, 7, 10, 11, 14, 18, 22)]
+    assert told == [(1, 1), (1, None), (1, 1), (2, 2), (2, 1), (2, 2), (2, 1), (1, 1)]
     assert link(root) == "releases/1"
 
 

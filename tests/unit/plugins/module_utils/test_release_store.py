@@ -390,6 +390,48 @@ def test_current_release_cannot_be_removed(root: Path) -> None:
         store.remove(str(root), 1)
 
 
+def test_restore_goes_to_the_release_that_served_last_whatever_current_was(root: Path) -> None:
+    for number in (1, 2, 3):
+        stage(root, port(root, number))
+    store.switch(str(root), 1)
+    assert store.prove(str(root), 1) == store.Proved(True, None, 1)
+    assert store.prove(str(root), 1) == store.Proved(False, 1, 1)
+    store.switch(str(root), 2)
+    store.switch(str(root), 3)
+    assert store.restore(str(root)) == store.Switched(True, 3, 1)
+    assert store.restore(str(root)) == store.Switched(False, 1, 1)
+
+
+def test_restore_removes_current_when_nothing_ever_served(root: Path) -> None:
+    stage(root, port(root, 1))
+    store.switch(str(root), 1)
+    assert store.restore(str(root)) == store.Switched(True, 1, None)
+    assert not os.path.lexists(root / "current")
+
+
+def test_only_the_current_release_can_be_proven_and_check_mode_writes_nothing(root: Path) -> None:
+    stage(root, port(root, 1))
+    stage(root, port(root, 2))
+    with pytest.raises(store.StoreError, match="none is current"):
+        store.prove(str(root), 1)
+    store.switch(str(root), 1)
+    with pytest.raises(store.StoreError, match="1 is current"):
+        store.prove(str(root), 2)
+    before = tree(root)
+    assert store.prove(str(root), 2, check_mode=True) == store.Proved(True, None, 2)
+    assert tree(root) == before
+
+
+def test_pruning_keeps_the_release_that_served_last(root: Path) -> None:
+    for number in (1, 2, 3, 4):
+        stage(root, port(root, number))
+    store.switch(str(root), 1)
+    store.prove(str(root), 1)
+    for number in (2, 3, 4):
+        store.switch(str(root), number)
+    assert store.prune(str(root), 0).removed == [2]
+
+
 def test_pruning_keeps_the_newest_the_current_and_the_one_before(root: Path) -> None:
     for number in range(1, 9):
         stage(root, port(root, number))
