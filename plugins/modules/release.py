@@ -192,6 +192,11 @@ argv:
   type: list
   elements: str
   sample: ["-m", "sglang.launch_server", "--model-path", "/data/models/GLM-5-NVFP4"]
+args:
+  description: All launch arguments by name, those that other options decide included.
+  returned: state is staged
+  type: dict
+  sample: {"port": 30000, "tp-size": 8}
 broken:
   description: Releases that are damaged and were passed over.
   returned: state is staged
@@ -278,6 +283,7 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         "broken": staged.broken,
         "warnings": staged.warnings,
         "argv": list(content.argv),
+        "args": dict(content.args),
         "diff": _launch_diff(root, staged, content),
     }
 
@@ -390,9 +396,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**ACTIONS[module.params["state"]](module.params, module.check_mode))
+        result = ACTIONS[module.params["state"]](module.params, module.check_mode)
     except (launch_plan.PlanError, release_store.StoreError, releases.ReleaseError) as error:
         module.fail_json(msg=str(error), **error.facts)
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

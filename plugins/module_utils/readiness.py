@@ -1,0 +1,469 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does the server that was started truly serve? One look (`look`), and what a series of looks means (`Wait`).
+
+A 200 from /health proves little: SGLang answers it while every POST hangs, and another server may answer on the same
+port.
+Ready means all of: the process that was started is alive and it is the one that listens, /health is 200, the served
+model has the
+asked name, and a bounded generation returns exactly as many tokens as were asked for.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
+    LogPosition,
+    Manager,
+    Observed,
+    Paths,
+    Record,
+    observe,
+    port_holders,
+    read_record,
+)
+
+STARTING, READY, FAILED, STOPPED = "starting", "ready", "failed", "stopped"
+# In the order a start goes through them; `stage` is the one that is not passed yet (or the last one, when ready).
+STAGES = ("process", "listening", "health", "model", "generation")
+
+TAIL_LINES = 50
+_TAIL_BYTES = 256 * 1024
+_LINE_CHARACTERS = 400
+_BODY_BYTES = 1024 * 1024
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_PROMPT = "The capital of France is"
+# Fewer tokens than this cannot tell a stuck model from a short repetition.
+_REPETITION_TOKENS = 8
+# secrets.env -> what a client sends
+API_KEY_NAME = "TOKFORGE_API_KEY"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to ask, and what to expect there. `timeout_s` bounds one whole look."""
+
+    host: str
+    port: int
+    served_name: str | None = None
+    random_weights: bool = False
+    probe: bool = True
+    max_new_tokens: int = 8
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The bounded generation: `tokens` as the server counted them. verdict: ok, mechanics_only, wrong_count,
+    degenerate, malformed.
+    """
+
+    tokens: int
+    text_sample: str
+    verdict: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The outcome of one look. `detail` is one sentence for a person."""
+
+    state: str
+    stage: str
+    detail: str
+    pid: int = 0
+    generation: Generation | None = None
+
+
+# --- asking over HTTP ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`status` 0: no answer; `problem` then says why."""
+
+    status: int
+    body: bytes = b""
+    problem: str = ""
+
+
+def connect_host(host: str) -> str:
+    """Where a client on the same machine reaches a server that is bound to `host`."""
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 (compared with, not bound to)
+    return wildcards.get(host, host)
+
+
+def ask(target: Target, method: str, path: str, deadline: float, key: str = "", body: Any = None) -> Answer:
+    """One request that is over by `deadline` (time.monotonic()); never raises for what a server can do wrong."""
+    connection = http.client.HTTPConnection(
+        connect_host(target.host), target.port, timeout=max(0.1, deadline - time.monotonic())
+    )
+    headers = {"Accept": "application/json", "Connection": "close"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    data = None
+    if body is not None:
+        data = json.dumps(body).encode()
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request(method, path, body=data, headers=headers)
+        response = connection.getresponse()
+        content = b""
+        # The socket's timeout is for one read; a server that drips bytes must not outlast the look.
+        while len(content) < _BODY_BYTES:
+            if time.monotonic() >= deadline:
+                return Answer(0, problem="the answer was not complete in time")
+            chunk = response.read1(65536)
+            if not chunk:
+                break
+            content += chunk
+        return Answer(response.status, content)
+    except socket.timeout:  # the same class as TimeoutError from Python 3.10 on
+        return Answer(0, problem="no answer in time")
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(0, problem=str(error) or type(error).__name__)
+    finally:
+        connection.close()
+
+
+def judge_generation(body: bytes, asked: int, random_weights: bool) -> Generation:
+    """Judge the answer of /generate to a request for exactly `asked` tokens.
+
+    Random weights talk nonsense, so for them only the count is judged (mechanics_only). For real weights an answer that
+    is empty, not a number, or one token over and over (`!!!!!!!!`) is degenerate: the server is up and its output is
+    worthless.
+    """
+    try:
+        answer = json.loads(body)
+        text = str(answer["text"])
+        tokens = int(answer["meta_info"]["completion_tokens"])
+        ids = list(answer.get("output_ids") or [])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        sample = body[:80].decode("utf-8", "replace")
+        return Generation(
+            0, sample, "malformed", f"the answer is not what /generate gives ({type(error).__name__}: {error})"
+        )
+    sample = text[:80]
+    if tokens != asked:
+        return Generation(tokens, sample, "wrong_count", f"{asked} tokens were asked for and {tokens} came")
+    if random_weights:
+        return Generation(
+            tokens, sample, "mechanics_only", "random weights: the text means nothing, only the count was judged"
+        )
+    visible = text.strip()
+    if not visible:
+        return Generation(tokens, sample, "degenerate", "the text is empty")
+    if visible.lower().strip(" .!,") == "nan":
+        return Generation(tokens, sample, "degenerate", "the text is NaN")
+    if asked >= _REPETITION_TOKENS and (
+        len(set(visible)) == 1 or (isinstance(ids, list) and ids and len(set(map(str, ids))) == 1)
+    ):
+        return Generation(tokens, sample, "degenerate", f"one token repeated {tokens} times")
+    return Generation(tokens, sample, "ok")
+
+
+def model_names(body: bytes) -> list[str] | None:
+    """The ids in an answer of /v1/models, or None when it is no such answer."""
+    try:
+        return [str(entry["id"]) for entry in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+# --- one look --------------------------------------------------------------------------------------------------------
+
+
+def look(paths: Paths, manager: Manager, target: Target, key: str = "") -> Look:
+    """One look at the server, over within about target.timeout_s; changes nothing."""
+    deadline = time.monotonic() + target.timeout_s
+    observed = observe(paths, manager)
+    main = observed.main
+    if main is None:
+        return without_process(observed)
+    outcome = (
+        _another_process(observed.record, main)
+        or _look_at_port(observed, target, main.pid)
+        or _look_at_http(target, key, deadline, main.pid)
+    )
+    if outcome.state == STARTING and not proc.same(main):
+        # A request that failed because the server died meanwhile must not be called "starting".
+        return look(paths, manager, replace(target, timeout_s=max(0.1, deadline - time.monotonic())), key)
+    return outcome
+
+
+def without_process(observed: Observed) -> Look:
+    """What it means that the manager names no living process."""
+    seen, record = observed.seen, observed.record
+    expected = record is not None and not record.stopped
+    if observed.own:
+        pids = ", ".join(str(process.pid) for process in observed.own)
+        detail = f"the main process is gone{_in(seen.ended)} and its processes {pids} are left without a supervisor"
+    elif seen.phase == "ended":
+        detail = f"the server ended before it was asked to: {seen.ended}"
+    elif seen.phase == "restarting":
+        detail = f"the server ended{_in(seen.ended)} and its manager is about to start it again"
+    elif seen.phase == "running":
+        detail = f"process {seen.pid} of the server has just ended"
+    elif seen.phase == "absent" and expected:
+        detail = "the server is gone together with its manager (a reboot, or the supervisor was killed)"
+    else:
+        return Look(
+            STOPPED, "process", "the server was stopped by somebody" if expected else "the server is not running"
+        )
+    return Look(FAILED, "process", detail)
+
+
+def _in(ended: str) -> str:
+    return f" ({ended})" if ended else ""
+
+
+def _another_process(record: Record | None, main: proc.Process) -> Look | None:
+    # After a reboot the unit is started by systemd, as it should be: nothing to compare with.
+    if record is None or record.stopped or not record.pid or record.boot_id != proc.boot_id():
+        return None
+    if (record.pid, record.start_ticks) == (main.pid, main.start_ticks):
+        return None
+    detail = f"process {record.pid} of the server died and its manager started it again"
+    return Look(FAILED, "process", detail, pid=main.pid)
+
+
+def _look_at_port(observed: Observed, target: Target, pid: int) -> Look | None:
+    holders = port_holders(target.host, target.port)
+    if not holders:
+        return Look(
+            STARTING, "listening", f"process {pid} runs, nothing listens on {target.host}:{target.port} yet", pid=pid
+        )
+    ours = {process.pid for process in observed.own}
+    foreign = [other for holder in holders for other in holder.pids if other not in ours]
+    unnamed = [holder.uid for holder in holders if not holder.pids]
+    if foreign:
+        who = f"process {foreign[0]} ({proc.cmdline(foreign[0])})"
+    elif unnamed:
+        who = f"a process of user id {unnamed[0]}"
+    else:
+        return None
+    return Look(FAILED, "listening", f"{target.host}:{target.port} is answered by {who}, not by this server", pid=pid)
+
+
+def _look_at_http(target: Target, key: str, deadline: float, pid: int) -> Look:
+    health = ask(target, "GET", "/health", deadline)
+    if health.status != 200:
+        why = f"/health says {health.status}" if health.status else f"/health: {health.problem}"
+        return Look(STARTING, "health", f"process {pid} listens, {why}", pid=pid)
+
+    models = ask(target, "GET", "/v1/models", deadline, key)
+    if models.status in (401, 403):
+        return Look(
+            FAILED, "model", f"/v1/models refuses the API key that state/secrets.env holds ({models.status})", pid=pid
+        )
+    names = model_names(models.body) if models.status == 200 else None
+    if names is None:
+        why = f"says {models.status}" if models.status else models.problem
+        return Look(STARTING, "model", f"/health is 200, /v1/models {why}", pid=pid)
+    if target.served_name and target.served_name not in names:
+        return Look(
+            FAILED, "model", f"it serves {', '.join(names) or 'no model'}, asked was {target.served_name}", pid=pid
+        )
+    if not target.probe:
+        return Look(
+            READY, "model", f"/health is 200, it serves {', '.join(names)}; no generation was asked for", pid=pid
+        )
+
+    request = {
+        "text": _PROMPT,
+        "sampling_params": {"max_new_tokens": target.max_new_tokens, "temperature": 0, "ignore_eos": True},
+    }
+    answer = ask(target, "POST", "/generate", deadline, key, request)
+    if answer.status == 0 or answer.status == 503:
+        why = answer.problem or "it says 503"
+        return Look(
+            STARTING,
+            "generation",
+            f"/health is 200 but a generation of {target.max_new_tokens} tokens fails: {why}",
+            pid=pid,
+        )
+    if answer.status != 200:
+        text = answer.body[:200].decode("utf-8", "replace")
+        return Look(FAILED, "generation", f"/generate says {answer.status}: {text}", pid=pid)
+    generation = judge_generation(answer.body, target.max_new_tokens, target.random_weights)
+    if generation.verdict in ("ok", "mechanics_only"):
+        note = " (mechanics only: random weights)" if generation.verdict == "mechanics_only" else ""
+        return Look(READY, "generation", f"it generates{note}", pid=pid, generation=generation)
+    return Look(FAILED, "generation", f"the generation is not usable: {generation.why}", pid=pid, generation=generation)
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def default_position(paths: Paths) -> LogPosition:
+    """Where the last start on request began in the log; its beginning when that is not known."""
+    record = read_record(paths)
+    return record.log_position if record else LogPosition(paths.log)
+
+
+def tail(position: LogPosition, secrets: Iterable[str] = (), lines: int = TAIL_LINES) -> list[str]:
+    """The last lines written since `position`, at most `lines`, safe to show: no control characters, long lines cut.
+
+    A log that was rotated by rename meanwhile is read across the rotation; one that was truncated (copytruncate) from
+    its start.
+    """
+    raw = b"".join(_since(position))[-_TAIL_BYTES:]
+    text = raw.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    for secret in secrets:
+        if len(secret) >= 8:
+            text = text.replace(secret, "<redacted>")
+    cleaned = (_UNPRINTABLE.sub("", _ANSI.sub("", line)).rstrip() for line in text.split("\n"))
+    return [_cut(line) for line in cleaned if line][-lines:]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 4] + " ..."
+
+
+def _since(position: LogPosition) -> list[bytes]:
+    now = _inode(position.path)
+    if now == position.inode:
+        found = os.stat(position.path).st_size if now else 0
+        # Shorter than it was: truncated in place, all of it is new.
+        return [_read_from(position.path, position.offset if found >= position.offset else 0)]
+    parts: list[bytes] = []
+    if position.inode:
+        directory, name = os.path.split(position.path)
+        try:
+            siblings = os.listdir(directory)
+        except OSError:
+            siblings = []
+        rotated = [other for other in siblings if other.startswith(name + ".")]
+        for other in rotated:
+            path = os.path.join(directory, other)
+            if _inode(path) == position.inode:
+                parts.append(_read_from(path, position.offset))
+                break
+    parts.append(_read_from(position.path, 0))
+    return parts
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def _read_from(path: str, offset: int) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(offset, size - _TAIL_BYTES))
+            return stream.read(_TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+def read_secrets(paths: Paths) -> dict[str, str]:
+    """NAME -> value of state/secrets.env; empty when there is none or it may not be read."""
+    try:
+        with open(paths.secrets, encoding="utf-8") as stream:
+            pairs = (
+                line.rstrip("\n").partition("=") for line in stream if "=" in line and not line.lstrip().startswith("#")
+            )
+            return {name: value for name, _, value in pairs}
+    except OSError:
+        return {}
+
+
+# --- what a series of looks means ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decision:
+    """After a look: go on, or end with success or failure; `line` is a progress line to show now, if any."""
+
+    done: bool
+    failed: bool = False
+    reason: str = ""
+    line: str | None = None
+
+
+class Wait:
+    """Judge a series of looks. Pure: the clock is given, nothing is read or printed.
+
+    `what` describes a look in a few words; a waiter that knows more (ranks, milestones) gives its own.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        timeout_s: float,
+        every_s: float = 5.0,
+        what: Callable[[Mapping[str, Any]], str] | None = None,
+    ) -> None:
+        self.host = host
+        self.timeout_s = timeout_s
+        self.every_s = every_s
+        self._what = what or describe
+        self._last_text = ""
+        self._last_line_s = 0.0
+        self._last_look_s = 0.0
+
+    def feed(self, result: Mapping[str, Any], elapsed_s: float) -> Decision:
+        """Decide after a look that ended `elapsed_s` seconds after the start of the wait."""
+        state = result.get("state")
+        text = self._what(result)
+        if state == READY:
+            return Decision(done=True, line=f"[{self.host}] ready after {elapsed_s:.0f} s: {text}")
+        if state in (FAILED, STOPPED):
+            return Decision(
+                done=True, failed=True, reason=str(state), line=f"[{self.host}] {state} after {elapsed_s:.0f} s: {text}"
+            )
+        if elapsed_s >= self.timeout_s:
+            return Decision(
+                done=True, failed=True, reason="timeout", line=f"[{self.host}] gave up after {elapsed_s:.0f} s: {text}"
+            )
+        # Counting from when the next look will be over: a line is late by nothing rather than by a look.
+        next_s = elapsed_s + (elapsed_s - self._last_look_s)
+        self._last_look_s = elapsed_s
+        if text != self._last_text or next_s - self._last_line_s > self.every_s:
+            self._last_text, self._last_line_s = text, elapsed_s
+            return Decision(done=False, line=f"[{self.host}] {elapsed_s:.0f} s: {text}")
+        return Decision(done=False)
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    return f"{result.get('stage', '?')}: {result.get('detail', '')}"
+
+
+def failure_message(
+    host: str, result: Mapping[str, Any], reason: str, elapsed_s: float, timeout_s: float, unit: str
+) -> str:
+    """What failed, where, why, the log's end, and what to do."""
+    if reason == "timeout":
+        first = f"The server on {host} was not ready within {timeout_s:.0f} s"
+        todo = "raise sglang_ready_timeout_s if it was still making progress, otherwise correct what the log names"
+    elif reason == STOPPED:
+        first = f"The server on {host} is not running"
+        todo = "start it with role sglang_server"
+    else:
+        first = f"The server on {host} failed {elapsed_s:.0f} s after the wait began"
+        todo = "correct what the log names and deploy again"
+    lines: Sequence[str] = result.get("log_tail") or []
+    log = result.get("log", "its log")
+    shown = "\n".join(f"    {line}" for line in lines) if lines else "    (nothing was written since the start)"
+    manager = f"systemctl status {unit}" if result.get("manager") == "systemd" else "state/supervisord.log beside it"
+    return (
+        f"{first}: {result.get('detail', 'unknown')} (stage {result.get('stage', '?')}); {todo}.\n"
+        f"Log {host}:{log}, last {len(lines)} lines since the start:\n{shown}\nAlso: {manager}."
+    )

@@ -1,0 +1,218 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: readiness_info
+short_description: Look once whether the SGLang server that was started truly serves
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - One look, over within about O(timeout_s) seconds, that never waits for the server to change.
+  - V(ready) means that the process that M(tokforge.sglang.server_service) started is alive and is the one that
+    listens, C(/health) says 200, the
+    served model has the asked name, and a bounded generation returned exactly O(max_new_tokens) tokens.
+  - A process that has ended, also with exit code 0, and one that its manager started again meanwhile, is V(failed) at
+    once.
+  - When C(state/secrets.env) holds an API key, it is read on the target and used for the requests.
+extends_documentation_fragment:
+  - tokforge.sglang.attributes
+  - tokforge.sglang.attributes.info_module
+options:
+  root:
+    description: Root directory of the server on the target.
+    type: path
+    required: true
+  manager:
+    description: What runs the server, as for M(tokforge.sglang.server_service).
+    type: str
+    choices: [auto, systemd, supervisor]
+    default: auto
+  name:
+    description: Name of the systemd unit or supervisor program.
+    type: str
+    default: sglang
+  host:
+    description: Address the server binds to. For V(0.0.0.0) and V(::) the loopback address is asked.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Port the server binds to.
+    type: int
+    default: 30000
+  served_name:
+    description: Name the served model must have. Without it any name will do.
+    type: str
+  log_position:
+    description:
+      - Where the start to look at begins in the log, as M(tokforge.sglang.server_service) returned it. Without it the
+        last start on record.
+    type: dict
+    suboptions:
+      path:
+        description: The log.
+        type: path
+        required: true
+      inode:
+        description: Inode the path had, 0 when the file did not exist.
+        type: int
+        default: 0
+      offset:
+        description: Size of the log in bytes.
+        type: int
+        default: 0
+  random_weights:
+    description: The model has random weights, so the text of its answer means nothing and only its length is judged.
+    type: bool
+    default: false
+  probe:
+    description: Ask for a generation. When V(false), V(ready) means less, and RV(stage) says C(model).
+    type: bool
+    default: true
+  max_new_tokens:
+    description: Tokens to generate.
+    type: int
+    default: 8
+  timeout_s:
+    description: Limit of this look in seconds. A generation that takes longer counts as V(starting).
+    type: float
+    default: 10
+seealso:
+  - module: tokforge.sglang.wait_until_ready
+"""
+
+EXAMPLES = r"""
+- name: Is it ready?
+  tokforge.sglang.readiness_info:
+    root: /opt/sglang
+    served_name: glm-5
+  register: server
+"""
+
+RETURN = r"""
+state:
+  description: V(starting), V(ready), V(failed) or V(stopped).
+  type: str
+  returned: success
+  sample: starting
+stage:
+  description:
+    - The stage that is not passed yet, or the last one. One of C(process), C(listening), C(health), C(model),
+      C(generation).
+  type: str
+  returned: success
+  sample: health
+detail:
+  description: What was seen, in one sentence.
+  type: str
+  returned: success
+  sample: process 4711 listens, /health says 503
+pid:
+  description: Main process, 0 when there is none.
+  type: int
+  returned: success
+  sample: 4711
+manager:
+  description: The manager in use, V(systemd) or V(supervisor).
+  type: str
+  returned: success
+  sample: supervisor
+log:
+  description: Path of the log.
+  type: str
+  returned: success
+  sample: /opt/sglang/log/server.log
+log_tail:
+  description: At most 50 lines written since the start, safe to show. Empty when the server is ready.
+  type: list
+  elements: str
+  returned: success
+generation:
+  description: The bounded generation, or null when none was made.
+  type: dict
+  returned: success
+  contains:
+    tokens:
+      description: Tokens the server counted.
+      type: int
+    text_sample:
+      description: The first 80 characters of the text.
+      type: str
+    verdict:
+      description: V(ok), V(mechanics_only) (random weights), V(wrong_count), V(degenerate) or V(malformed).
+      type: str
+    why:
+      description: The reason for a verdict other than V(ok).
+      type: str
+elapsed_s:
+  description: Seconds this look took.
+  type: float
+  returned: success
+  sample: 0.7
+"""
+
+import time
+from dataclasses import asdict
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import readiness as core
+from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
+    LogPosition,
+    Paths,
+    ServiceError,
+    make_manager,
+)
+
+POSITION = {
+    "path": {"type": "path", "required": True},
+    "inode": {"type": "int", "default": 0},
+    "offset": {"type": "int", "default": 0},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
+            "name": {"type": "str", "default": "sglang"},
+            "host": {"type": "str", "default": "127.0.0.1"},
+            "port": {"type": "int", "default": 30000},
+            "served_name": {"type": "str"},
+            "log_position": {"type": "dict", "options": POSITION},
+            "random_weights": {"type": "bool", "default": False},
+            "probe": {"type": "bool", "default": True},
+            "max_new_tokens": {"type": "int", "default": 8, "no_log": False},
+            "timeout_s": {"type": "float", "default": 10.0},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    began = time.monotonic()
+    wanted = ("host", "port", "served_name", "random_weights", "probe", "max_new_tokens", "timeout_s")
+    try:
+        paths = Paths(given["root"])
+        manager = make_manager(given["manager"], paths, given["name"])
+        secrets = core.read_secrets(paths)
+        target = core.Target(**{name: given[name] for name in wanted})
+        found = core.look(paths, manager, target, secrets.get(core.API_KEY_NAME, ""))
+        position = LogPosition(**given["log_position"]) if given["log_position"] else core.default_position(paths)
+    except ServiceError as error:
+        module.fail_json(msg=str(error), **error.facts)
+    tail = [] if found.state == core.READY else core.tail(position, secrets.values())
+    module.exit_json(
+        changed=False,
+        manager=manager.kind,
+        log=position.path,
+        log_tail=tail,
+        elapsed_s=round(time.monotonic() - began, 2),
+        **asdict(found),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release_info
+short_description: Tell which release is current and what it holds
+version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
+description:
+  - Reads the release that C(ROOT/current) points to, its manifest, and what is installed in its environment.
+  - It fails when nothing was deployed below the root, or when the release is damaged, and says what to do.
+extends_documentation_fragment:
+  - tokforge.sglang.attributes
+  - tokforge.sglang.attributes.info_module
+options:
+  root:
+    description: Directory that holds everything a rollout makes on the target.
+    type: path
+    required: true
+seealso:
+  - module: tokforge.sglang.release
+"""
+
+EXAMPLES = r"""
+- name: See what is deployed
+  tokforge.sglang.release_info:
+    root: /opt/sglang
+  register: deployed
+"""
+
+RETURN = r"""
+release:
+  description: Number of the current release.
+  returned: success
+  type: int
+  sample: 3
+path:
+  description: Its directory.
+  returned: success
+  type: str
+content_id:
+  description: 16 hexadecimal digits that are equal exactly when two releases start the same server.
+  returned: success
+  type: str
+sglang_version:
+  description: SGLang release in it.
+  returned: success
+  type: str
+  sample: 0.5.23
+backend:
+  description: MoE runner backend that was asked for.
+  returned: success
+  type: str
+args:
+  description: All launch arguments by name.
+  returned: success
+  type: dict
+model:
+  description: What is served, with C(path), C(served_name), C(revision) and C(random_weights).
+  returned: success
+  type: dict
+environment:
+  description: Its environment, with C(id), C(path), C(python) and C(versions).
+  returned: success
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import release_store
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={"root": {"type": "path", "required": True}}, supports_check_mode=True)
+    try:
+        module.exit_json(changed=False, **release_store.describe_current(module.params["root"]))
+    except release_store.StoreError as error:
+        module.fail_json(msg=str(error), **error.facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Start the server that <root>/current describes, in place of this process.
+
+    launch.py ROOT
+
+The same file runs under systemd and under supervisor. It reads ROOT/current/launch.json (the link is resolved once, so
+a switch
+in mid-start cannot mix two releases) and ROOT/state/secrets.env, marks the environment with TOKFORGE_RELEASE and
+TOKFORGE_LAUNCH_ID, and becomes the release's own interpreter.
+
+Secrets. SGLang takes its API keys from arguments only (--api-key, --admin-api-key, or a --config file that is turned
+into the same
+arguments) and logs all of them in one `server_args=` line at start (read in 0.5.12.post1 and 0.5.23). So a server with
+secrets is not started as `python -m sglang.launch_server`: the release's interpreter runs this file once more
+(`--inside`), which
+takes the keys out of the environment, adds them to sys.argv inside the process, where neither ps nor
+/proc/<pid>/cmdline shows
+them, and replaces every secret value in log records. Without secrets the plain command line runs.
+
+Standard library only; Python 3.9 or newer, and whatever interpreter the release has.
+Exit code 78 (EX_CONFIG): the files are not fit to start from; the reason is the only line printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import runpy
+import stat
+import sys
+from typing import Any, NoReturn
+
+EX_CONFIG = 78
+INSIDE = "--inside"
+# Environment name in secrets.env -> the SGLang flag it becomes.
+KEY_FLAGS = {"TOKFORGE_API_KEY": "--api-key", "TOKFORGE_ADMIN_API_KEY": "--admin-api-key"}
+# Names of what to hide, handed to the second stage; values stay where they are.
+SECRET_NAMES = "TOKFORGE_SECRET_NAMES"  # noqa: S105 (a name)
+REDACTED = "<redacted>"
+# A shorter value would be found inside ordinary words and numbers of the log.
+SHORTEST_SECRET = 8
+
+
+def refuse(message: str) -> NoReturn:
+    sys.stderr.write("launch.py: " + message + "\n")
+    sys.exit(EX_CONFIG)
+
+
+def read_launch(release: str) -> tuple[bytes, dict[str, Any]]:
+    path = os.path.join(release, "launch.json")
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read()
+        launch = json.loads(raw)
+    except OSError as error:
+        refuse(f"cannot read {path}: {error.strerror}; stage and activate a release first")
+    except ValueError as error:
+        refuse(f"{path} is not JSON: {error}; stage the release again")
+    if not isinstance(launch, dict) or launch.get("schema_version") != 1 or not isinstance(launch.get("argv"), list):
+        refuse(f"{path} has no schema_version 1 with a list argv; stage the release again")
+    return raw, launch
+
+
+def read_secrets(path: str) -> tuple[bytes, dict[str, str]]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return b"", {}
+    except OSError as error:
+        refuse(f"cannot read {path}: {error.strerror}; it must be a plain file that the server's user can read")
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
+            refuse(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may read secrets; set it to 0600")
+        raw = stream.read()
+    secrets = {}
+    for number, line in enumerate(raw.decode("utf-8").splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, separator, value = line.partition("=")
+        if not separator or not name.isidentifier():
+            refuse(f"{path} line {number} is not NAME=value; write the file again")
+        secrets[name] = value
+    return raw, secrets
+
+
+def outside(root: str) -> NoReturn:
+    """First stage: any interpreter. Build the environment and become the release's interpreter."""
+    root = os.path.abspath(root)
+    release = os.path.realpath(os.path.join(root, "current"))
+    launch_bytes, launch = read_launch(release)
+    secret_bytes, secrets = read_secrets(os.path.join(root, "state", "secrets.env"))
+    python = os.path.join(release, "venv", "bin", "python")
+    if not os.access(python, os.X_OK):
+        refuse(f"{python} cannot be executed; build the environment of this release again")
+
+    environment = dict(os.environ)
+    environment.update({str(name): str(value) for name, value in (launch.get("env") or {}).items()})
+    environment.update(secrets)
+    environment["TOKFORGE_RELEASE"] = release
+    environment["TOKFORGE_LAUNCH_ID"] = hashlib.sha256(launch_bytes + secret_bytes).hexdigest()[:16]
+    arguments = [str(argument) for argument in launch["argv"]]
+    if secrets:
+        environment[SECRET_NAMES] = ",".join(secrets)
+        arguments = [os.path.abspath(__file__), INSIDE, *arguments]
+    try:
+        os.chdir(launch.get("cwd") or root)
+    except OSError as error:
+        refuse(f"cannot work in {launch.get('cwd') or root}: {error.strerror}; check the release's cwd")
+    sys.stderr.flush()
+    os.execve(python, [python, *arguments], environment)  # noqa: S606 (that there is no shell is the point)
+
+
+def hide_in_logs(values: list[str]) -> None:
+    """Replace the values in every record of this process, whatever handler or format SGLang sets up later."""
+    make_record = logging.getLogRecordFactory()
+    hidden = sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True)
+
+    def redacting(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        try:
+            text = record.getMessage()
+        except Exception:  # a record whose arguments do not fit its format: logging itself reports it
+            return record
+        if any(value in text for value in hidden):
+            for value in hidden:
+                text = text.replace(value, REDACTED)
+            record.msg, record.args = text, None
+        return record
+
+    logging.setLogRecordFactory(redacting)
+
+
+def inside(arguments: list[str]) -> None:
+    """Second stage: the release's interpreter, with secrets. Run `-m MODULE args` or `FILE args` in this process."""
+    names = [name for name in os.environ.pop(SECRET_NAMES, "").split(",") if name]
+    hide_in_logs([os.environ.get(name, "") for name in names])
+    keys = []
+    for name, flag in KEY_FLAGS.items():
+        value = os.environ.pop(name, None)  # children and the tools they call need not inherit it
+        if value:
+            keys.append(f"{flag}={value}")
+    if arguments[:1] == ["-m"]:
+        # As `python -m` has it: the working directory, not this file's, comes first.
+        sys.path[0] = os.getcwd()
+        sys.argv = [arguments[1], *arguments[2:], *keys]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
+        sys.argv = [*arguments, *keys]
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [INSIDE]:
+        inside(sys.argv[2:])
+    elif len(sys.argv) == 2:
+        outside(sys.argv[1])
+    else:
+        refuse("usage: launch.py ROOT")

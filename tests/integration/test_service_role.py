@@ -1,0 +1,241 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Role sglang_server through ansible-playbook, with a small real HTTP process as the server, and the unit it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc, service
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "roles/sglang_server"
+FAKE = Path(__file__).with_name("fake_server.py")
+SUPERVISORD = Path(sys.executable).with_name("supervisord")
+KEY = "canary-api-key-0123456789"
+TOKEN = "canary-token-0123456789"
+
+PLAY = """
+- name: Server
+  hosts: localhost
+  gather_facts: true
+  gather_subset: ["!all", "!min", "python", "platform", "service_mgr", "user"]
+  tasks:
+    - name: The role
+      ansible.builtin.include_role:
+        name: tokforge.sglang.sglang_server
+        tasks_from: "{{ entry }}"
+        public: true
+"""
+
+
+class Target:
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "r"
+        self.play = directory / "play.yml"
+        self.play.write_text(PLAY)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.variables: dict[str, Any] = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "sglang_root": str(self.root),
+            "sglang_port": self.port,
+            "sglang_service_manager": "supervisor",
+            "sglang_supervisord": str(SUPERVISORD),
+            "sglang_server_api_key": KEY,
+            "sglang_server_secrets": {"HF_TOKEN": TOKEN},
+            "sglang_model_info": {"served_name": "tiny", "random_weights": True},
+        }
+
+    def release(self, number: int, *arguments: str) -> None:
+        release = self.root / f"releases/{number}"
+        (release / "venv/bin").mkdir(parents=True)
+        (release / "venv/bin/python").symlink_to(sys.executable)
+        argv = [str(FAKE), "--port", str(self.port), *arguments]
+        (release / "launch.json").write_text(json.dumps({"schema_version": 1, "argv": argv}))
+        (self.root / "current").unlink(missing_ok=True)
+        (self.root / "current").symlink_to(f"releases/{number}")
+
+    def run(self, *options: str, entry: str = "main", **variables: Any) -> tuple[int, str]:
+        extra = json.dumps({**self.variables, "entry": entry, **variables})
+        command = [
+            sys.executable,
+            "-m",
+            "ansible",
+            "playbook",
+            "-i",
+            "localhost,",
+            "-e",
+            extra,
+            *options,
+            str(self.play),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    if not SUPERVISORD.exists():
+        pytest.skip(f"supervisord is not beside {sys.executable}")
+    made = Target(tmp_path)
+    yield made
+    paths = service.Paths(str(made.root))
+    manager = service.make_manager("supervisor", paths, "sglang")
+    service.carry_out(service.Service(paths, manager, "sglang", "127.0.0.1", made.port, 1), "absent", False, True)
+
+
+def recap(output: str) -> str:
+    return re.sub(r"\s+", " ", output[output.rindex("localhost ") :])
+
+
+def test_whole_life(target: Target) -> None:
+    code, output = target.run("--check", "--diff")
+    assert code == 0, output
+    assert not target.root.exists()
+    assert "+        running: true" in output
+
+    target.release(1)
+    code, output = target.run("--diff", "-vv")
+    assert code == 0, output
+    assert "[localhost] ready after" in output
+    assert "+stopasgroup = true" in output  # templates show their diff
+    assert "canary" not in output  # secrets do not
+    for path in target.root.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.name != "secrets.env":
+            assert b"canary" not in path.read_bytes(), path
+    assert (target.root / "state/secrets.env").stat().st_mode & 0o777 == 0o600
+    pid = service.read_record(service.Paths(str(target.root))).pid  # type: ignore[union-attr]
+
+    code, output = target.run("--diff")
+    assert code == 0 and "changed=0" in recap(output), output
+    code, output = target.run("--check", "--diff", sglang_server_api_key="canary-another-key-0123")
+    assert code == 0 and "canary" not in output, output
+    assert "changed=1" in recap(output)  # the file; what its content changes is not known before it is there
+    assert proc.environ(pid)
+
+    code, output = target.run(entry="stop", sglang_server_remove=True)
+    assert code == 0 and not (target.root / "state/supervisor.sock").exists(), output
+    code, output = target.run(entry="stop", sglang_server_remove=True)
+    assert code == 0 and "changed=0" in recap(output), output
+
+
+def test_server_that_ends_before_it_is_ready_fails_the_play_at_once_with_its_log(target: Target) -> None:
+    target.release(1, "--exit-code", "0", "--exit-after-s", "1")
+    code, output = target.run(sglang_ready_timeout_s=300)
+    assert code == 2, output
+    flat = re.sub(r"\s+", " ", output)
+    assert "exit status 0 (stage process)" in flat
+    assert "RuntimeError: this is why it ended" in flat
+    assert f"{target.root}/log/server.log" in flat.replace(" ", "")
+    assert "canary" not in output
+
+
+def test_time_out_is_told_from_failure(target: Target) -> None:
+    target.release(1, "--healthy-after-s", "600")
+    code, output = target.run(sglang_ready_timeout_s=4)
+    flat = re.sub(r"\s+", " ", output)
+    assert code == 2 and "was not ready within 4 s" in flat and "sglang_ready_timeout_s" in flat
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sglang_server_api_key": "short-canary"},
+        {"sglang_server_secrets": {"A-B": "canary-value"}},
+        {"sglang_server_secrets": {"A": "canary\nTOKFORGE_API_KEY=x"}},
+    ],
+)
+def test_unusable_secrets_are_refused_without_showing_them(target: Target, changes: dict[str, Any]) -> None:
+    code, output = target.run(**changes)
+    assert code == 2 and "cannot be used" in output, output
+    assert "canary" not in output
+    assert not target.root.exists()
+
+
+# --- the unit
+
+
+def unit(root: str = "/opt/sglang", **changes: Any) -> str:
+    variables = {
+        **yaml.safe_load((ROLE / "defaults/main.yml").read_text()),
+        "ansible_managed": "managed",
+        "__sglang_server_python": "/usr/bin/python3",
+        "sglang_root": root,
+        **changes,
+    }
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 (not HTML)
+    return environment.from_string((ROLE / "templates/sglang.service.j2").read_text()).render(variables)
+
+
+def settings(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
+def test_unit_ends_the_whole_group_and_leaves_cuda_and_jit_alone() -> None:
+    found = settings(unit(sglang_stop_timeout_s=77))
+    assert found["Type"] == "exec" and found["KillMode"] == "control-group" and found["TimeoutStopSec"] == "77"
+    assert found["LimitMEMLOCK"] == "infinity" and found["NoNewPrivileges"] == "yes" and found["User"] == "sglang"
+    forbidden = {
+        "PrivateDevices",
+        "DevicePolicy",
+        "DeviceAllow",
+        "MemoryDenyWriteExecute",
+        "ProtectClock",
+        "IPAddressDeny",
+    }
+    assert not forbidden & set(found)
+    assert {"AF_UNIX", "AF_NETLINK", "AF_INET"} <= set(found["RestrictAddressFamilies"].split())
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", ["r", "with space", "per%cent"])
+def test_unit_passes_systemd_analyze_verify(tmp_path: Path, name: str) -> None:
+    root = tmp_path / name
+    (root / "bin").mkdir(parents=True)
+    path = tmp_path / "sglang.service"
+    path.write_text(unit(str(root), sglang_user="root", sglang_group="root"))
+    done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not shutil.which("logrotate"), reason="logrotate is not installed")
+def test_log_rotation_is_what_logrotate_reads(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir(mode=0o755)
+    log = tmp_path / "log/server.log"
+    log.write_text("x" * 2000)
+    variables = {
+        "ansible_managed": "m",
+        "sglang_root": str(tmp_path),
+        "sglang_log_max_bytes": 1000,
+        "sglang_log_backups": 2,
+    }
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 (not HTML)
+    text = environment.from_string((ROLE / "templates/logrotate.j2").read_text()).render(variables)
+    (tmp_path / "conf").write_text(text)
+    os.chmod(tmp_path / "conf", 0o644)
+    inode = log.stat().st_ino
+    done = subprocess.run(
+        ["logrotate", "--state", str(tmp_path / "state"), str(tmp_path / "conf")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (log.stat().st_ino, log.stat().st_size) == (inode, 0)
+    assert (tmp_path / "log/server.log.1").stat().st_size == 2000
