@@ -11,7 +11,7 @@ short_description: Message of a rollout that failed after the switch
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Says which release failed and why, that C(rolled_back) is true, and what runs now.
+  - Says which release failed and why, whether it was rolled back, and what runs now.
 options:
   _input:
     description: The failed C(task) and its C(reason).
@@ -48,15 +48,14 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
     :param release: the facts after the switch back: ``release`` (the one that failed) and ``current`` (or None).
     """
     current: int | None = release.get("current")
-    state = (
-        f"release {current} was switched back and serves again"
-        if current is not None
-        else "there was no release before it, so the server was stopped and nothing is current"
-    )
-    return (
-        f"release {release.get('release')} did not come up: {failure['reason']}\n"
-        f"rolled_back: true; {state}. The failed task was '{failure['task']}'."
-    )
+    failed = release.get("release")
+    if current is None:
+        state = "rolled_back: true; no release served before it, so the server was stopped and nothing is current"
+    elif current == failed:
+        state = "rolled_back: false; it is the release that served before, so it was left as it is: there is no other to go to"
+    else:
+        state = f"rolled_back: true; release {current} was switched back and serves again"
+    return f"release {failed} failed: {failure['reason']}\n{state}. The failed task was '{failure['task']}'."
 
 
 class FilterModule:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: rollout_summary
-short_description: Lines that sum up a rollout for a person
+short_description: Sum up a rollout for a person
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
@@ -30,17 +30,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The lines.
-  type: list
-  elements: str
+  description: The summary, several lines.
+  type: str
 """
 
 from collections.abc import Mapping
 from typing import Any, Callable
 
 
-def rollout_summary(facts: Mapping[str, Any]) -> list[str]:
-    """Lines that say what runs, where, how fast it was measured to be and what to run next.
+def rollout_summary(facts: Mapping[str, Any]) -> str:
+    """Say what runs, where, how fast it was measured to be and what to run next.
 
     :param facts: ``url``, ``host``, ``inventory``, ``log``, ``environment``, ``model``, ``release``, ``backend`` and
         ``benchmark`` as the roles leave them; ``benchmark`` is empty when nothing was measured.
@@ -60,17 +59,17 @@ def rollout_summary(facts: Mapping[str, Any]) -> list[str]:
     if weights:
         lines.insert(2, f"             {weights}")
     lines += [f"  measured   {line}" for line in _points(facts["benchmark"])]
-    return [
-        *lines,
+    lines += [
         f"  log        {facts['log']}",
         f"  facts      {facts['benchmark'].get('fact_file') or 'none'}",
         "Next:",
         f"  ask it     curl {facts['url']}/v1/completions -H 'Content-Type: application/json' -d "
         f'\'{{"model": "{model.get("served_name")}", "prompt": "Hello", "max_tokens": 16}}\'',
         f"  verify     make verify INVENTORY={facts['inventory']}",
-        f"  measure    ansible-playbook -i {facts['inventory']} benchmark.yml",
+        f"  measure    make benchmark INVENTORY={facts['inventory']}",
         f"  remove     make destroy INVENTORY={facts['inventory']}",
     ]
+    return "\n".join(lines)
 
 
 def _points(benchmark: Mapping[str, Any]) -> list[str]:

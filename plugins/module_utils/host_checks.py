@@ -109,7 +109,7 @@ def manager(path: str, asked: str) -> list[Finding]:
             ]
         return [Finding(OK, "service", "systemd runs the server")]
     try:
-        service.check_socket_path(service.Paths(path))
+        service.check_supervisor_root(service.Paths(path))
     except service.ServiceError as error:
         return [Finding(FAIL, "service", str(error))]
     return [Finding(OK, "service", "supervisor runs the server")]

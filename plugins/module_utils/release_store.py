@@ -200,6 +200,35 @@ def load(root: str, number: int) -> Release:
     return Release(number, path, content, _defect(root, path, content, recorded))
 
 
+def describe_current(root: str) -> dict[str, Any]:
+    """The current release with what is installed in its environment, as plain data.
+
+    Raises StoreError when nothing is current, or what is current is damaged.
+    """
+    number = read_current(root)
+    if number is None:
+        raise StoreError(
+            f"nothing is deployed below {root}: there is no current release; run deploy.yml first", root=root
+        )
+    content = _must_be_sound(root, number)
+    environment = os.path.join(root, "venvs", content.environment)
+    return {
+        "release": number,
+        "path": os.path.join(root, "releases", str(number)),
+        "content_id": content.content_id(),
+        "sglang_version": content.sglang_version,
+        "backend": content.backend,
+        "args": dict(content.args),
+        "model": dict(content.model),
+        "environment": {
+            "id": content.environment,
+            "path": environment,
+            "python": os.path.join(environment, "bin", "python"),
+            "versions": _read_object(environment, "environment.json").get("versions", {}),
+        },
+    }
+
+
 def _defect(root: str, path: str, content: Content, recorded: str) -> str | None:
     if content.content_id() != recorded:
         return f"{LAUNCH} is not what {MANIFEST} was made for (content {content.content_id()}, recorded {recorded})"
@@ -439,17 +468,19 @@ def _point(root: str, number: int | None) -> None:
     _sync(root)
 
 
-def _must_be_sound(root: str, number: int) -> None:
+def _must_be_sound(root: str, number: int) -> Content:
+    """What release `number` holds. Raises StoreError when it is missing or damaged."""
     if number not in _numbers(root):
         there = ", ".join(map(str, _numbers(root))) or "none"
         raise StoreError(
-            f"cannot switch {root}/current to release {number}: there is none; the releases are {there}", release=number
+            f"cannot use release {number} below {root}: there is none; the releases are {there}", release=number
         )
-    defect = load(root, number).broken
-    if defect:
+    release = load(root, number)
+    if release.broken or release.content is None:
         raise StoreError(
-            f"cannot switch {root}/current to release {number}: {defect}; choose another release", release=number
+            f"cannot use release {number} below {root}: {release.broken}; choose another release", release=number
         )
+    return release.content
 
 
 def _remove(root: str, number: int) -> None:

@@ -29,7 +29,7 @@ def facts(**changes: Any) -> dict[str, Any]:
 
 
 def test_summary_names_url_model_versions_speed_log_and_facts() -> None:
-    text = "\n".join(rollout_summary(facts()))
+    text = rollout_summary(facts())
     for part in (
         "http://127.0.0.1:30000",
         "tiny-moe (/r/models/tiny-moe)",
@@ -43,18 +43,18 @@ def test_summary_names_url_model_versions_speed_log_and_facts() -> None:
 
 
 def test_summary_says_when_the_figures_are_from_an_earlier_run() -> None:
-    text = "\n".join(rollout_summary(facts(benchmark={"changed": False, "points": [POINT]})))
+    text = rollout_summary(facts(benchmark={"changed": False, "points": [POINT]}))
     assert "(recorded earlier for this very configuration)" in text
 
 
 def test_summary_says_that_random_weights_talk_nonsense_and_only_then() -> None:
-    assert "the text is not" in "\n".join(rollout_summary(facts()))
+    assert "the text is not" in rollout_summary(facts())
     real = facts(model={"served_name": "m", "path": "/m", "random_weights": False})
-    assert "the text is not" not in "\n".join(rollout_summary(real))
+    assert "the text is not" not in rollout_summary(real)
 
 
 def test_summary_without_a_measurement_does_not_invent_one() -> None:
-    text = "\n".join(rollout_summary(facts(benchmark={})))
+    text = rollout_summary(facts(benchmark={}))
     assert "measured   nothing yet" in text
     assert "tok/s" not in text
 

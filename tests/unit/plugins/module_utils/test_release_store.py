@@ -54,7 +54,8 @@ def root(tmp_path: Path) -> Path:
 def install(root: Path, environment: str) -> None:
     """An environment as an install leaves it."""
     (root / "venvs" / environment).mkdir(parents=True)
-    (root / "venvs" / environment / "environment.json").write_text("{}")
+    marker = root / "venvs" / environment / "environment.json"
+    marker.write_text('{"schema_version": 1, "versions": {"sglang": "0.5.23"}}')
 
 
 def stage(root: Path, what: store.Content) -> int:
@@ -337,7 +338,7 @@ def test_switch_in_check_mode_leaves_the_link(root: Path) -> None:
 
 def test_release_that_is_not_there_cannot_be_switched_to(root: Path) -> None:
     stage(root, content(root))
-    with pytest.raises(store.StoreError, match="to release 7: there is none; the releases are 1"):
+    with pytest.raises(store.StoreError, match="release 7 below .*: there is none; the releases are 1"):
         store.switch(str(root), 7)
 
 
@@ -400,6 +401,22 @@ def test_restore_goes_to_the_release_that_served_last_whatever_current_was(root:
     store.switch(str(root), 3)
     assert store.restore(str(root)) == store.Switched(True, 3, 1)
     assert store.restore(str(root)) == store.Switched(False, 1, 1)
+
+
+def test_current_release_is_described_with_what_its_environment_holds(root: Path) -> None:
+    stage(root, port(root, 1))
+    with pytest.raises(store.StoreError, match="nothing is deployed below"):
+        store.describe_current(str(root))
+    store.switch(str(root), 1)
+    told = store.describe_current(str(root))
+    what = port(root, 1)
+    assert (told["release"], told["path"], told["content_id"]) == (1, f"{root}/releases/1", what.content_id())
+    assert told["environment"]["python"] == f"{root}/venvs/{what.environment}/bin/python"
+    assert told["environment"]["versions"] == {"sglang": "0.5.23"}
+    assert told["args"] == what.args and told["model"] == what.model
+    (root / "releases" / "1" / "launch.json").write_text("{}")
+    with pytest.raises(store.StoreError, match="cannot use release 1"):
+        store.describe_current(str(root))
 
 
 def test_restore_removes_current_when_nothing_ever_served(root: Path) -> None:
