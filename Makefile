@@ -1,0 +1,78 @@
+# make help   lists what there is
+PYTHON ?= python3
+INVENTORY ?= inventories/local
+ARGS ?=
+
+PLAY = .venv/bin/ansible-playbook -i $(INVENTORY)
+CHECK = .venv-dev/bin/python tools/check.py
+
+.DEFAULT_GOAL := help
+.PHONY: help deploy benchmark verify destroy venv venv-dev test lint docs docs-check sanity unit integration real molecule \
+	format changelog times locks clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deploy: venv  ## install, start, check and measure SGLang (INVENTORY=inventories/local, ARGS="-e sglang_version=...")
+	$(PLAY) deploy.yml $(ARGS)
+
+benchmark: venv  ## measure the running server again
+	$(PLAY) benchmark.yml $(ARGS)
+
+verify: venv  ## prove from outside that the server that was asked for serves
+	$(PLAY) verify.yml $(ARGS)
+
+destroy: venv  ## stop the server and remove what rollouts made (models and caches only when asked)
+	$(PLAY) destroy.yml $(ARGS)
+
+# Both do nothing in a moment when the environment is complete and up to date.
+venv:
+	@$(PYTHON) tools/make_venv.py .venv requirements/deploy.txt
+
+venv-dev:
+	@$(PYTHON) tools/make_venv.py .venv-dev requirements/dev.txt
+
+test: venv venv-dev  ## everything the tests need, then all tests, one summary
+	$(CHECK)
+
+lint: venv-dev  ## ruff, mypy, yamllint, ansible-lint, changelog fragments
+	$(CHECK) lint
+
+docs-check: venv-dev  ## role READMEs are current, ansible-doc answers from the installed artifact
+	$(CHECK) docs
+
+sanity: venv-dev  ## ansible-test sanity on the installed artifact
+	$(CHECK) sanity
+
+unit: venv-dev  ## unit tests
+	$(CHECK) unit
+
+integration: venv-dev  ## integration tests without a real SGLang
+	$(CHECK) integration
+
+real: venv venv-dev  ## integration tests with a real SGLang
+	$(CHECK) real
+
+molecule: venv-dev  ## molecule scenarios
+	$(CHECK) molecule
+
+docs: venv-dev  ## write the role READMEs anew from their argument specs
+	.venv-dev/bin/python tools/role_readme.py
+
+format: venv-dev  ## let ruff format and fix
+	.venv-dev/bin/ruff format .
+	.venv-dev/bin/ruff check --fix .
+
+changelog: venv-dev  ## turn the fragments into the changelog of the version in galaxy.yml
+	.venv-dev/bin/antsibull-changelog release
+
+times: venv-dev  ## measure cold and no-op deploys, written to docs/benchmarks.md
+	.venv-dev/bin/python benchmarks/deploy_times.py $(ARGS)
+
+locks: venv-dev  ## resolve every lock anew: SGLang releases (locks.toml) and the controller's requirements
+	.venv-dev/bin/python tools/lock.py $(ARGS)
+	.venv-dev/bin/python tools/lock_requirements.py
+
+clean:  ## remove what these targets made here, but no deployment (make destroy does that)
+	rm -rf .venv .venv-dev .build .ansible .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Does the server that was asked for serve, where it was asked to, and are its recorded results there for any play?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_server_runs_the_current_release(seen: dict[str, Any]) -> None:
+    assert seen["current"], "no current release: deploy first"
+    running = {process["release"] for process in seen["processes"]}
+    assert running == {seen["current"]}, f"running: {sorted(running) or 'nothing'}, current: {seen['current']}"
+
+
+def test_port_is_open_only_where_asked(asked: dict[str, Any], seen: dict[str, Any]) -> None:
+    assert seen["listening"] == [asked["sglang_host"]], f"port {asked['sglang_port']} listens on {seen['listening']}"
+
+
+def test_version_is_the_asked_one(asked: dict[str, Any], seen: dict[str, Any]) -> None:
+    wanted = asked["sglang_version"] or seen["manifest"].get("sglang_version")
+    assert seen["manifest"].get("sglang_version") == wanted, seen["manifest"].get("error")
+    assert seen["installed_version"] == wanted
+
+
+def test_served_model_has_the_asked_name(asked: dict[str, Any], seen: dict[str, Any]) -> None:
+    wanted = asked["sglang_served_model_name"] or seen["manifest"].get("model", {}).get("served_name")
+    names = [model["id"] for model in seen["models"].get("data", [])]
+    assert names == [wanted], seen["models"].get("error", "another model is served")
+
+
+def test_generation_returns_every_token_asked(seen: dict[str, Any]) -> None:
+    generated = seen["generation"].get("meta_info", {}).get("completion_tokens")
+    assert generated == seen["tokens_asked"], seen["generation"].get("error", seen["generation"])
+
+
+def test_generated_text_is_text(seen: dict[str, Any]) -> None:
+    # One character over and over is what NaN logits decode to. Random weights may say anything else.
+    text = seen["generation"].get("text", "")
+    assert len(set(text.strip())) > 1 or seen["manifest"].get("model", {}).get("random_weights"), repr(text)
+
+
+def test_secrets_are_readable_by_their_owner_only(seen: dict[str, Any]) -> None:
+    assert seen["secrets_mode"] in (None, "0600")
+
+
+@pytest.fixture(scope="module")
+def recorded(host: Any, asked: dict[str, Any]) -> Any:
+    """ansible_local.sglang as a play would gather it. A damaged file turns into a text there, without an error."""
+    answer = host.ansible(
+        "ansible.builtin.setup",
+        f"gather_subset=!all,!min,local filter=ansible_local fact_path={asked['sglang_facts_dir']}",
+        check=False,
+        become=False,
+    )
+    return answer["ansible_facts"].get("ansible_local", {}).get("sglang")
+
+
+def test_fact_file_is_data_and_not_a_program(seen: dict[str, Any]) -> None:
+    # Ansible runs an executable fact file and takes its output.
+    assert seen["fact_mode"] == "0644"
+
+
+def test_facts_are_a_mapping_of_a_known_schema(recorded: Any) -> None:
+    assert isinstance(recorded, dict), f"not a mapping: {recorded!r}"
+    assert recorded["schema_version"] == 1
+
+
+def test_latest_result_is_valid_and_measured_something(recorded: Any) -> None:
+    assert isinstance(recorded, dict), f"not a mapping: {recorded!r}"
+    latest = recorded["latest"]
+    assert latest["valid"] is True, latest.get("reasons")
+    assert latest["points"]
+    assert all(point["output_tok_s"] > 0 for point in latest["points"])
+
+
+def test_latest_result_is_about_the_version_that_serves(recorded: Any, seen: dict[str, Any]) -> None:
+    assert isinstance(recorded, dict), f"not a mapping: {recorded!r}"
+    assert recorded["latest"]["context"]["sglang_version"] == seen["manifest"].get("sglang_version")
