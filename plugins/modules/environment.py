@@ -18,7 +18,7 @@ description:
     is the rest of an
     install that was stopped; it is removed and built again. Two runs at once build an environment once.
 author:
-  - the tokforge.sglang contributors
+  - tokforge.sglang contributors (@tokforge)
 extends_documentation_fragment:
   - tokforge.sglang.attributes
 attributes:
@@ -75,8 +75,8 @@ options:
   requires_python:
     description:
       - Which Python versions fit, for example V(>=3.11).
-      - Left out, it is what the release in RV(ignore:expect.sglang) of O(expect) asks for, or any Python for
-        V(kind=tools).
+      - Left out, it is what the SGLang release in O(expect) asks for when this collection knows that release, otherwise any
+        Python fits.
     type: str
   installer:
     description: What installs. V(pip) is for the environment that brings uv.

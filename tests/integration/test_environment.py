@@ -759,8 +759,8 @@ def test_the_module_predicts_builds_and_then_changes_nothing(arguments: dict[str
     built = play(tmp_path, arguments)
     assert (built["changed"], built["complete"], built["id"]) == (True, True, predicted["id"])
     assert built["versions"]["sglang"] == "0.5.23"
-    value = subprocess.run([built["python"], "-c", "import extra; print(extra.VALUE)"], capture_output=True, text=True)
-    assert value.stdout == "7\n"
+    value = subprocess.check_output([built["python"], "-c", "import extra; print(extra.VALUE)"], text=True)
+    assert value == "7\n"
     again = play(tmp_path, arguments, "--diff")
     assert (again["changed"], again["id"], again["diff"]["before"]) == (False, built["id"], f"{built['path']}\n")
 
