@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    install_error,
     interpreters,
     model,
     preflight,
@@ -129,8 +130,8 @@ def model_source(text: str) -> list[Finding]:
 def python(asked: str, version: str) -> list[Finding]:
     """Is there an interpreter that the release runs on?"""
     try:
-        chosen = interpreters.choose(asked, releases.requires_python(version), needs_venv=True)
-    except interpreters.InterpreterError as error:
+        chosen = interpreters.choose(asked, releases.requires_python(version))
+    except install_error.InstallError as error:
         return [Finding(FAIL, "python", str(error))]
     return [Finding(OK, "python", f"{chosen.path} is Python {chosen.version}")]
 

@@ -75,7 +75,8 @@ options:
   requires_python:
     description:
       - Which Python versions fit, for example V(>=3.11).
-      - Left out, it is what the SGLang release in O(expect) asks for when this collection knows that release, otherwise any
+      - Left out, it is what the SGLang release in O(expect) asks for when this collection knows that release,
+        otherwise any
         Python fits.
     type: str
   installer:

@@ -99,7 +99,10 @@ def outside(root: str) -> NoReturn:
     if not os.access(python, os.X_OK):
         refuse(f"{python} cannot be executed; build the environment of this release again")
 
-    environment = dict(os.environ)
+    # What the shell of whoever started the service manager says about Python is not this server's: PYTHONPATH mixes
+    # packages into the environment, and PYTHONDONTWRITEBYTECODE makes every start compile 6,800 files again (15 s).
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONUNBUFFERED"] = "1"
     environment.update({str(name): str(value) for name, value in (launch.get("env") or {}).items()})
     environment.update(secrets)
     environment["TOKFORGE_RELEASE"] = release
