@@ -3,6 +3,9 @@ PYTHON ?= python3
 INVENTORY ?= inventories/local
 ARGS ?=
 
+# Progress lines must not wait in a buffer when the output is a pipe, as it is in CI.
+export PYTHONUNBUFFERED = 1
+
 PLAY = .venv/bin/ansible-playbook -i $(INVENTORY)
 CHECK = .venv-dev/bin/python tools/check.py
 

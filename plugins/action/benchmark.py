@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.tokforge.sglang.plugins.plugin_utils.heartbeat import run_with_heartbeat
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]  # Ansible ships no types
+class ActionModule(ActionBase):  # Ansible ships no types
     """The benchmark module with a sign of life."""
 
     _supports_check_mode = True

@@ -9,7 +9,7 @@ message with everything that is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
 def role_options() -> dict[str, dict[str, Any]]:
-    """The declared variables of every role (main entry point): role name -> option name -> spec."""
+    """The declared variables of every role, of all its entry points: role name -> option name -> spec."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
-        found[path.parents[1].name] = specs["main"].get("options", {})
+        found[path.parents[1].name] = {
+            name: option for entry in specs.values() for name, option in entry.get("options", {}).items()
+        }
     return found
 
 
@@ -40,7 +42,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+        result: dict[str, Any] = super().run(tmp, task_vars)
         variables: dict[str, Any] = task_vars or {}
         options = role_options()
         findings = core.unknown_variables(
@@ -52,7 +54,7 @@ class ActionModule(ActionBase):
         # With a value of the wrong type the checks below would only repeat what the specs said already.
         if not refused:
             findings += self._request(values)
-            target = self._execute_module(
+            target: dict[str, Any] = self._execute_module(
                 module_name="tokforge.sglang.preflight", module_args=dict(self._task.args), task_vars=variables
             )
             if target.get("failed"):
@@ -90,7 +92,8 @@ class ActionModule(ActionBase):
             # A variable that is not set falls back to its role's default, so nothing is required here.
             spec = {name: {**option, "required": False} for name, option in declared.items() if name in given}
             outcome = ArgumentSpecValidator(_plain(spec)).validate(given)
-            problems.setdefault(role, []).extend(outcome.error_messages)
+            secrets = [name for name, option in spec.items() if option.get("no_log")]
+            problems.setdefault(role, []).extend(_without_values(outcome.error_messages, secrets))
             values.update({name: outcome.validated_parameters[name] for name in given})
         return problems, values
 
@@ -124,6 +127,15 @@ class ActionModule(ActionBase):
             except launch_plan.PlanError as error:
                 findings += [core.Finding(core.FAIL, "arguments", problem) for problem in error.facts["problems"]]
         return findings
+
+
+def _without_values(messages: Iterable[str], secrets: Sequence[str]) -> list[str]:
+    """The messages, but those about a secret without the value that the validator quotes."""
+    kept = []
+    for message in messages:
+        named = next((name for name in secrets if name in message), None)
+        kept.append(message if named is None else f"{named} has a value of the wrong type (not shown, it is a secret)")
+    return kept
 
 
 def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:

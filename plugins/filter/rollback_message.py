@@ -52,7 +52,7 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
     if current is None:
         state = "rolled_back: true; no release served before it, so the server was stopped and nothing is current"
     elif current == failed:
-        state = "rolled_back: false; it is the release that served before, so it was left as it is: there is no other to go to"
+        state = "rolled_back: false; it is the release that served before, so it was left as it is"
     else:
         state = f"rolled_back: true; release {current} was switched back and serves again"
     return f"release {failed} failed: {failure['reason']}\n{state}. The failed task was '{failure['task']}'."

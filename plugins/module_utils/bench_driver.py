@@ -46,7 +46,7 @@ def run_point(module: str, arguments: list[str]) -> bool:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if end.code not in (None, 0):
-            print(f"{module} ended with {end.code}", file=sys.stderr)
+            sys.stderr.write(f"{module} ended with {end.code}\n")
             return False
     except Exception:
         traceback.print_exc()
@@ -60,11 +60,12 @@ def main(plan_path: str) -> int:
     if not end_with_parent(plan["parent"]):
         return PARENT_GONE
     for number, arguments in enumerate(plan["points"], start=1):
-        print(f"== point {number} of {len(plan['points'])}", flush=True)
+        sys.stdout.write(f"== point {number} of {len(plan['points'])}\n")
+        sys.stdout.flush()
         if not run_point(plan["module"], arguments):
             return min(number, _MOST_POINTS)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    raise SystemExit(main(sys.argv[1]))

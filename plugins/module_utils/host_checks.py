@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    environment,
+    environment_build,
     install_error,
     interpreters,
     model,
@@ -31,16 +33,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import F
 SMALL_NEED_BYTES = 200_000_000
 
 
-def nearest_existing(path: str) -> str:
-    """The path itself, or the nearest directory above it that exists."""
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def root(path: str) -> list[Finding]:
     """Can everything below the root be made?"""
-    existing = nearest_existing(path) if path.startswith("/") else path
+    existing = environment.nearest_existing(path) if path.startswith("/") else path
     return preflight.check_writable(
         path, existing, os.path.isdir(existing), os.access(existing, os.W_OK | os.X_OK), getpass.getuser()
     )
@@ -48,7 +43,7 @@ def root(path: str) -> list[Finding]:
 
 def space(path: str, version: str, need_bytes: int) -> list[Finding]:
     """Is there room for the environment, or, when a complete one of this release is there, for the rest?"""
-    existing = nearest_existing(path)
+    existing = environment.nearest_existing(path)
     need = SMALL_NEED_BYTES if has_environment(path, version) else need_bytes
     return preflight.check_space(existing, shutil.disk_usage(existing).free, need)
 
@@ -62,7 +57,7 @@ def has_environment(path: str, version: str) -> bool:
         return False
     for name in names:
         try:
-            with open(os.path.join(venvs, name, "environment.json"), encoding="utf-8") as stream:
+            with open(os.path.join(venvs, name, environment_build.MARKER), encoding="utf-8") as stream:
                 if json.load(stream)["versions"]["sglang"] == version:
                     return True
         except (OSError, ValueError, KeyError, TypeError):
@@ -128,9 +123,10 @@ def model_source(text: str) -> list[Finding]:
 
 
 def python(asked: str, version: str) -> list[Finding]:
-    """Is there an interpreter that the release runs on?"""
+    """Is there an interpreter that the release runs on, and one that can make the tools environment?"""
     try:
         chosen = interpreters.choose(asked, releases.requires_python(version))
+        interpreters.choose(asked, needs_venv=True)
     except install_error.InstallError as error:
         return [Finding(FAIL, "python", str(error))]
     return [Finding(OK, "python", f"{chosen.path} is Python {chosen.version}")]

@@ -87,4 +87,4 @@ def main(request: dict[str, str]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
-    print(json.dumps(main(json.loads(sys.argv[1]))))
+    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1]))) + "\n")

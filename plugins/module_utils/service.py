@@ -15,15 +15,12 @@ that tells: nothing in 0.5.12.post1 or 0.5.23 leaves it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import ipaddress
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,19 +28,11 @@ from typing import Any, Protocol
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
-from ansible_collections.tokforge.sglang.plugins.module_utils.supervisor_rpc import (
-    RUNNING_STATES,
-    SOCKET_PATH_BYTES,
-    Supervisor,
-    SupervisorError,
-    SupervisorGoneError,
-    how_it_ended,
-)
+from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import LogPosition, log_position
 
 RECORD_SCHEMA = 1
 ENV_RELEASE = "TOKFORGE_RELEASE"
 ENV_LAUNCH_ID = "TOKFORGE_LAUNCH_ID"
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 # command, environment -> return code, standard output, standard error
 Run = Callable[[Sequence[str], "Mapping[str, str] | None"], "tuple[int, str, str]"]
@@ -98,18 +87,6 @@ class Paths:
     @property
     def releases(self) -> str:
         return os.path.join(os.path.realpath(self.root), "releases")
-
-
-@dataclass(frozen=True)
-class LogPosition:
-    """A point in a log that survives rotation: `inode` names the file that had `path` then, `offset` counts its bytes.
-
-    inode 0: the file did not exist, everything in it is new.
-    """
-
-    path: str
-    inode: int = 0
-    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -222,15 +199,6 @@ def wanted(paths: Paths) -> Launch | None:
             f"cannot read {paths.secrets}: {error.strerror}; run as the server's user or root"
         ) from error
     return Launch(hashlib.sha256(content).hexdigest()[:16], release)
-
-
-def log_position(path: str) -> LogPosition:
-    """The end of the log now."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return LogPosition(path)
-    return LogPosition(path, found.st_ino, found.st_size)
 
 
 def read_record(paths: Paths) -> Record | None:
@@ -570,346 +538,3 @@ def carry_out(service: Service, state: str, check_mode: bool, start_if: bool) ->
         diff={"before": {"service": before}, "after": {"service": after}},
     )
     return result
-
-
-# --- supervisor ------------------------------------------------------------------------------------------------------
-
-
-def check_supervisor_root(paths: Paths) -> None:
-    """What supervisord cannot work in, said before it says it in its own words.
-
-    The kernel limits a unix socket's path. supervisord expands % in its configuration, some settings once, some twice
-    (stdout_logfile), so that no way of writing it works everywhere; and a newline ends a setting.
-    """
-    if "%" in paths.root or "\n" in paths.root:
-        raise ServiceError(
-            f"cannot supervise in {paths.root!r}: supervisord gives % and newlines in a path a meaning of their own; "
-            "choose an sglang_root without them"
-        )
-    length = len(os.fsencode(paths.supervisor_socket))
-    if length > SOCKET_PATH_BYTES:
-        raise ServiceError(
-            f"cannot supervise in {paths.root}: the socket path {paths.supervisor_socket} has {length} bytes "
-            f"and at most {SOCKET_PATH_BYTES} fit; choose an sglang_root shorter by {length - SOCKET_PATH_BYTES} bytes",
-            length_bytes=length,
-            limit_bytes=SOCKET_PATH_BYTES,
-        )
-
-
-class SupervisorManager:
-    """One supervisord per root, used for one program."""
-
-    kind = "supervisor"
-
-    def __init__(self, paths: Paths, name: str, supervisord: str | None, run: Run) -> None:
-        self.paths = paths
-        self.name = name
-        self.supervisord = supervisord
-        self._run = run
-        self._rpc = Supervisor(paths.supervisor_socket)
-
-    def seen(self) -> Seen:
-        try:
-            info = self._rpc.program(self.name)
-            if info is None:
-                return Seen("absent")
-            if info.state in RUNNING_STATES and info.pid:
-                return Seen("running", pid=info.pid)
-            if info.state == "BACKOFF":
-                # With startretries=0 this lasts one turn of supervisord's loop: the process has died.
-                return Seen("ended", ended=self._how(info.spawn_error))
-            if info.state in ("EXITED", "FATAL", "UNKNOWN"):
-                return Seen("ended", ended=self._how(info.spawn_error))
-            return Seen("stopped")
-        except SupervisorGoneError:
-            return Seen("absent")
-        except SupervisorError as error:
-            raise ServiceError(
-                f"cannot ask supervisor in {self.paths.state}: {error}; look at supervisord.log there"
-            ) from error
-
-    def _how(self, spawn_error: str) -> str:
-        # The log says it exactly ("terminated by SIGKILL"); supervisord's own field only "Exited too quickly".
-        ended = how_it_ended(self._rpc.log_tail(), self.name)
-        return ended[1] if ended else (spawn_error or "it has ended")
-
-    def members(self) -> list[int]:
-        return []
-
-    def config_sha256(self) -> str:
-        try:
-            with open(self.paths.supervisor_config, "rb") as stream:
-                return hashlib.sha256(stream.read()).hexdigest()
-        except FileNotFoundError:
-            return ""
-
-    def present(self) -> bool:
-        return self._pid() is not None
-
-    def _pid(self) -> int | None:
-        try:
-            return self._rpc.pid()
-        except SupervisorGoneError:
-            return None
-        except SupervisorError as error:
-            raise ServiceError(
-                f"cannot ask supervisor in {self.paths.state}: {error}; look at supervisord.log there"
-            ) from error
-
-    def start(self, applied_sha256: str) -> None:
-        check_supervisor_root(self.paths)
-        if self._pid() is not None and applied_sha256 != self.config_sha256():
-            self.remove()  # it only reads its configuration when it starts
-        if self._pid() is None:
-            self._start_supervisord()
-        try:
-            self._rpc.start(self.name)
-        except (SupervisorGoneError, SupervisorError) as error:
-            raise ServiceError(
-                f"cannot start {self.name} in {self.paths.root}: {error}; look at state/supervisord.log"
-            ) from error
-
-    def _start_supervisord(self) -> None:
-        if not self.supervisord or not os.access(self.supervisord, os.X_OK):
-            raise ServiceError(
-                f"cannot start {self.name} in {self.paths.root}: supervisord is not at {self.supervisord}; "
-                "install the tools environment first (role sglang_install)"
-            )
-        # Its environment becomes the server's: nothing of the login that ran Ansible may leak into it.
-        environment = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME") if name in os.environ}
-        environment.update(LANG="C.UTF-8", PATH=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"))
-        code, output, errors = self._run([self.supervisord, "-c", self.paths.supervisor_config], environment)
-        if code != 0:
-            raise ServiceError(
-                f"cannot start supervisord with {self.paths.supervisor_config}: it ended with code {code}: "
-                f"{(errors or output).strip()[-1000:]}; correct what it names"
-            )
-        if not proc.wait_until(lambda: self._pid() is not None, timeout_s=10):
-            raise ServiceError(
-                f"cannot start supervisord with {self.paths.supervisor_config}: it does not answer on "
-                f"{self.paths.supervisor_socket} after 10 s; look at state/supervisord.log"
-            )
-
-    def request_stop(self) -> bool:
-        try:
-            info = self._rpc.program(self.name)
-            if info is None or info.state not in RUNNING_STATES:
-                return False
-            self._rpc.stop(self.name)
-            return True
-        except SupervisorGoneError:
-            return False
-        except SupervisorError as error:
-            raise ServiceError(
-                f"cannot stop {self.name} in {self.paths.root}: {error}; look at state/supervisord.log"
-            ) from error
-
-    def settled(self) -> bool:
-        return self.seen().phase != "running"
-
-    def remove(self) -> None:
-        """End supervisord and wait for its end; a stale pid file or socket goes too."""
-        pid = self._pid()
-        daemon = proc.read_process(pid) if pid else None
-        if daemon:
-            try:
-                self._rpc.shutdown()
-            except SupervisorGoneError:
-                pass
-            except SupervisorError as error:
-                raise ServiceError(
-                    f"cannot end supervisord of {self.paths.root}: {error}; look at state/supervisord.log"
-                ) from error
-            # Its programs are stopped already; it has nothing to wait for.
-            if proc.kill_all(lambda: [daemon] if proc.same(daemon) else [], timeout_s=15, first=None):
-                raise ServiceError(
-                    f"cannot end supervisord of {self.paths.root}: process {pid} does not end; look at it in /proc"
-                )
-        for path in (self.paths.supervisor_socket, self.paths.supervisor_pid):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-
-
-# --- systemd ---------------------------------------------------------------------------------------------------------
-
-_SHOWN = (
-    "LoadState",
-    "LoadError",
-    "ActiveState",
-    "SubState",
-    "MainPID",
-    "Result",
-    "ExecMainCode",
-    "ExecMainStatus",
-    "NRestarts",
-    "NeedDaemonReload",
-    "UnitFileState",
-    "ControlGroup",
-    "FragmentPath",
-)
-
-
-def systemd_seen(shown: Mapping[str, str], stopped_on_request: bool) -> Seen:
-    """Read `systemctl show` output. A unit that is inactive after success and code 0 has still died unless we
-    stopped it.
-    """
-    if shown.get("LoadState") in (None, "", "not-found") and shown.get("ActiveState") in (None, "inactive", "failed"):
-        return Seen("absent")
-    pid = int(shown.get("MainPID") or 0)
-    restarts = int(shown.get("NRestarts") or 0)
-    ended = _systemd_end(shown)
-    if shown.get("SubState") == "auto-restart":
-        return Seen("restarting", ended=ended, restarts=restarts)
-    if pid and shown.get("ActiveState") not in ("inactive", "failed"):
-        return Seen("running", pid=pid, restarts=restarts)
-    if shown.get("ActiveState") in ("activating", "deactivating", "reloading"):
-        return Seen("restarting", ended=ended, restarts=restarts)
-    # ExecMainCode 0: no process was ever started since the unit was loaded.
-    if stopped_on_request or (shown.get("ActiveState") == "inactive" and shown.get("ExecMainCode", "0") == "0"):
-        return Seen("stopped", restarts=restarts)
-    return Seen("ended", ended=ended, restarts=restarts)
-
-
-def _systemd_end(shown: Mapping[str, str]) -> str:
-    code, status = shown.get("ExecMainCode", "0"), shown.get("ExecMainStatus", "0")
-    result = shown.get("Result", "")
-    # <sys/wait.h> CLD_*: 1 exited, 2 killed, 3 dumped
-    words = {
-        "1": f"exit status {status}",
-        "2": f"terminated by {_signal_name(status)}",
-        "3": f"dumped core by {_signal_name(status)}",
-    }
-    text = words.get(code, "")
-    return f"{text} ({result})" if text and result not in ("", "success", "exit-code", "signal") else (text or result)
-
-
-def _signal_name(number: str) -> str:
-    try:
-        return signal.Signals(int(number)).name
-    except ValueError:
-        return f"signal {number}"
-
-
-class SystemdManager:
-    """A system unit that the role wrote."""
-
-    kind = "systemd"
-
-    def __init__(self, paths: Paths, name: str, run: Run, cgroup_root: str = "/sys/fs/cgroup") -> None:
-        self.paths = paths
-        self.unit = f"{name}.service"
-        self._run = run
-        self._cgroup_root = cgroup_root
-
-    def _systemctl(self, *arguments: str) -> str:
-        code, output, errors = self._run(["systemctl", *arguments], None)
-        if code != 0:
-            raise ServiceError(
-                f"systemctl {' '.join(arguments)} failed with code {code}: {(errors or output).strip()[-1000:]}; "
-                f"see systemctl status {self.unit}"
-            )
-        return output
-
-    def _show(self) -> dict[str, str]:
-        output = self._systemctl("show", self.unit, "--property", ",".join(_SHOWN))
-        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-
-    def seen(self) -> Seen:
-        record = read_record(self.paths)
-        return systemd_seen(self._show(), stopped_on_request=bool(record and record.stopped))
-
-    def members(self) -> list[int]:
-        group = self._show().get("ControlGroup", "")
-        if not group or group == "/":
-            return []
-        found: list[int] = []
-        for directory, _, files in os.walk(self._cgroup_root + group):
-            if "cgroup.procs" in files:
-                try:
-                    with open(os.path.join(directory, "cgroup.procs"), encoding="ascii") as stream:
-                        found.extend(int(line) for line in stream)
-                except OSError:  # the group went away with its last process
-                    continue
-        return found
-
-    def config_sha256(self) -> str:
-        return ""
-
-    def present(self) -> bool:
-        return self._show().get("UnitFileState") in ("enabled", "enabled-runtime")
-
-    def start(self, applied_sha256: str) -> None:
-        shown = self._show()
-        if shown.get("LoadState") != "loaded" or shown.get("NeedDaemonReload") == "yes":
-            # systemd keeps what it knew of a unit that was removed and written again, also that it was not there.
-            self._systemctl("daemon-reload")
-            shown = self._show()
-        if shown.get("LoadState") != "loaded":
-            raise ServiceError(
-                f"cannot start {self.unit}: systemd says {shown.get('LoadState')} {shown.get('LoadError', '')}; "
-                "configure the server first (role sglang_server)"
-            )
-        if shown.get("UnitFileState") != "enabled":
-            self._systemctl("enable", "--quiet", self.unit)
-        # Earlier failures must not count against this start (StartLimitBurst), and NRestarts starts at 0 again.
-        if shown.get("ActiveState") == "failed":
-            self._systemctl("reset-failed", self.unit)
-        self._systemctl("start", self.unit)
-
-    def request_stop(self) -> bool:
-        shown = self._show()
-        if shown.get("ActiveState") in (None, "inactive", "failed"):
-            return False
-        self._systemctl("stop", "--no-block", self.unit)
-        return True
-
-    def settled(self) -> bool:
-        return self._show().get("ActiveState") in ("inactive", "failed", "", None)
-
-    def remove(self) -> None:
-        if self.present():
-            self._systemctl("disable", "--quiet", self.unit)
-        # A unit that had to be killed stays listed as failed, even when its file is gone.
-        if self._show().get("ActiveState") == "failed":
-            self._systemctl("reset-failed", self.unit)
-
-
-def run(command: Sequence[str], environment: Mapping[str, str] | None) -> tuple[int, str, str]:
-    """Run a command that ends by itself; `environment` replaces this process's own when given."""
-    try:
-        done = subprocess.run(
-            list(command),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, "", str(error)
-    return done.returncode, done.stdout, done.stderr
-
-
-def systemd_is_pid_1() -> bool:
-    """Whether the system manager is systemd (sd_booted(3)) and this is it."""
-    init = proc.read_process(1)
-    return os.path.isdir("/run/systemd/system") and init is not None and init.comm == "systemd"
-
-
-def choose_manager(asked: str, booted: bool, uid: int) -> str:
-    """auto -> systemd where it can be used, supervisor elsewhere."""
-    if asked != "auto":
-        return asked
-    return "systemd" if booted and uid == 0 else "supervisor"
-
-
-def make_manager(asked: str, paths: Paths, name: str, supervisord: str | None = None) -> Manager:
-    """The manager for a module's parameters; raises ServiceError for a name no manager takes."""
-    if not NAME_PATTERN.fullmatch(name):
-        raise ServiceError(
-            f"cannot use the service name {name!r}: letters, digits, _ . - only; change sglang_service_name"
-        )
-    if choose_manager(asked, systemd_is_pid_1(), os.geteuid()) == "systemd":
-        return SystemdManager(paths, name, run)
-    return SupervisorManager(paths, name, supervisord, run)

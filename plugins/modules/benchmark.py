@@ -27,7 +27,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Nothing is run or written. RV(changed) says whether a measurement would be made, so there are no RV(points)
+      - Nothing is run or written. The result C(changed) says whether a measurement would be made, so there are no RV(points)
         then.
   diff_mode:
     support: full

@@ -12,11 +12,10 @@ version_added: 0.1.0
 description:
   - Makes C(<root>/venvs/<id>) from a lock with hashes and holds what was installed against what was asked.
   - The id is derived from the request and the interpreter, so the same request changes nothing and another request
-    is another
-    directory. An environment that is complete is never changed again.
+    is another directory. An environment that is complete is never changed again.
   - An environment is complete when its C(environment.json) is there, which is written last. A directory without it
-    is the rest of an
-    install that was stopped; it is removed and built again. Two runs at once build an environment once.
+    is the rest of an install that was stopped; it is removed and built again. Two runs at once build an environment
+    once.
 author:
   - tokforge.sglang contributors (@tokforge)
 extends_documentation_fragment:

@@ -15,7 +15,7 @@ description:
   - What each release accepts is part of this collection, read from the release's own sources. Nothing of SGLang has to
     be installed where the module runs.
 author:
-  - the tokforge.sglang contributors
+  - tokforge.sglang contributors (@tokforge)
 extends_documentation_fragment:
   - tokforge.sglang.attributes
   - tokforge.sglang.attributes.info_module

@@ -147,7 +147,7 @@ def play(
     tasks: list[dict[str, Any]] = []
     for number, step in enumerate(steps):
         name, own = (step, {}) if isinstance(step, str) else step
-        role, _, entry = name.partition(":")
+        role, _sep, entry = name.partition(":")
         include = {"name": f"tokforge.sglang.{role}", "tasks_from": entry or "main"}
         tasks.append({"ansible.builtin.include_role": include, "vars": own})
         facts = (

@@ -21,11 +21,6 @@ def levels(findings: list[host_checks.Finding]) -> list[str]:
     return [finding.level for finding in findings]
 
 
-def test_nearest_existing_goes_up_to_the_first_that_is_there(tmp_path: Path) -> None:
-    assert host_checks.nearest_existing(str(tmp_path / "a" / "b")) == str(tmp_path)
-    assert host_checks.nearest_existing(str(tmp_path)) == str(tmp_path)
-
-
 def test_root_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     [finding] = host_checks.root(str(tmp_path / "file" / "x"))
@@ -69,7 +64,11 @@ def listening(env: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
 
 def test_foreign_listener_is_named_and_our_own_passes(tmp_path: Path) -> None:
     mine = str(tmp_path / "releases" / "1")
-    for env, level in (({}, "fail"), ({service.ENV_RELEASE: mine}, "ok"), ({service.ENV_RELEASE: "/else/releases/1"}, "fail")):
+    for env, level in (
+        ({}, "fail"),
+        ({service.ENV_RELEASE: mine}, "ok"),
+        ({service.ENV_RELEASE: "/else/releases/1"}, "fail"),
+    ):
         child, port = listening(env)
         try:
             [finding] = host_checks.port(str(tmp_path), "127.0.0.1", port)

@@ -338,7 +338,7 @@ def test_switch_in_check_mode_leaves_the_link(root: Path) -> None:
 
 def test_release_that_is_not_there_cannot_be_switched_to(root: Path) -> None:
     stage(root, content(root))
-    with pytest.raises(store.StoreError, match="release 7 below .*: there is none; the releases are 1"):
+    with pytest.raises(store.StoreError, match=r"release 7 below .*: there is none; the releases are 1"):
         store.switch(str(root), 7)
 
 

@@ -105,7 +105,7 @@ def start(project: Path, task: str, *options: str) -> subprocess.Popen[str]:
 
 def output(project: Path, task: str, *options: str) -> str:
     process = start(project, task, *options)
-    shown, _ = process.communicate(timeout=120)
+    shown, _errors = process.communicate(timeout=120)
     assert process.returncode == 0, shown
     return shown
 
@@ -140,7 +140,7 @@ def test_interrupt_ends_the_play_at_once(project: Path) -> None:
             break
     interrupted = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    shown, _ = process.communicate(timeout=60)
+    shown, _errors = process.communicate(timeout=60)
     assert time.monotonic() - interrupted < 20
     assert process.returncode == 99
     assert "User interrupted" in shown
@@ -171,7 +171,7 @@ def test_handler_of_a_signal_runs_after_the_line_that_is_being_shown() -> None:
             time.sleep(0.3)
             events.append("shown")
 
-    def handler(number: int, _: object) -> None:
+    def handler(number: int, _frame: object) -> None:
         events.append("handled")
 
     before = signal.signal(signal.SIGTERM, handler)
