@@ -17,18 +17,31 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
+FILESYSTEMS = Path("/proc/filesystems")
+
+
+def has_cgroup2() -> bool:
+    """Whether this is a Linux whose kernel has cgroup v2, mounted or not."""
+    return FILESYSTEMS.is_file() and "cgroup2" in FILESYSTEMS.read_text(encoding="utf-8").split()
+
+
+# What a part can need that is no program, under the name that `needs` and the summary have for it.
+CONDITIONS: dict[str, Callable[[], bool]] = {
+    "root rights": lambda: os.geteuid() == 0,
+    "cgroup v2": has_cgroup2,
+}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One part: its name, its group, its command line, and programs and files without which it is skipped."""
+    """One part: its name, its group, its command line, and programs and CONDITIONS without which it is skipped."""
 
     name: str
     group: str
@@ -66,9 +79,15 @@ def choose(checks: Sequence[Check], groups: Sequence[str]) -> list[Check]:
     return [check for check in checks if not groups or check.group in groups]
 
 
+def present(need: str, path: str | None) -> bool:
+    """Whether this machine has what a part needs: a condition by its name, otherwise a program on the path."""
+    condition = CONDITIONS.get(need)
+    return condition() if condition else shutil.which(need, path=path) is not None
+
+
 def run(check: Check, env: Mapping[str, str]) -> Outcome:
     """Run one part with its output shown."""
-    missing = [name for name in check.needs if not shutil.which(name, path=env.get("PATH"))]
+    missing = [name for name in check.needs if not present(name, env.get("PATH"))]
     if missing:
         return Outcome(check, "skipped", f"not on this machine: {', '.join(missing)}", 0.0)
     print(f"\n=== {check.name}: {' '.join(check.run)}", flush=True)

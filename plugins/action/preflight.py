@@ -10,6 +10,7 @@ message with everything that is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import benchmark, launch_plan, managers, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils import preflight as core
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
@@ -53,6 +54,8 @@ class ActionModule(ActionBase):
         findings += refused
         # With a value of the wrong type the checks below would only repeat what the specs said already.
         if not refused:
+            findings += core.check_values(values, managers.NAME_PATTERN)
+            findings += _benchmark(values)
             findings += self._request(values)
             target: dict[str, Any] = self._execute_module(
                 module_name="tokforge.sglang.preflight", module_args=dict(self._task.args), task_vars=variables
@@ -127,6 +130,20 @@ class ActionModule(ActionBase):
             except launch_plan.PlanError as error:
                 findings += [core.Finding(core.FAIL, "arguments", problem) for problem in error.facts["problems"]]
         return findings
+
+
+def _benchmark(values: Mapping[str, Any]) -> list[core.Finding]:
+    """What the benchmark would say about its parameters after the server was started."""
+    given: dict[str, Any] = {"concurrency": [1], "input_len": 256, "output_len": 64}
+    for field in fields(benchmark.Parameters):
+        value = values.get(f"sglang_benchmark_{field.name}")
+        if value is not None:
+            given[field.name] = value
+    try:
+        benchmark.Parameters(**given)
+    except benchmark.BenchmarkError as error:
+        return [core.Finding(core.FAIL, "benchmark", str(error))]
+    return []
 
 
 def _without_values(messages: Iterable[str], secrets: Sequence[str]) -> list[str]:

@@ -22,10 +22,12 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import readiness a
 
 OWN_OPTIONS = {
     "timeout_s": {"type": "float", "default": 600.0},
-    "poll_s": {"type": "float", "default": 1.0},
+    "poll_s": {"type": "float"},
     "look_timeout_s": {"type": "float", "default": 10.0},
 }
 LOOK = "tokforge.sglang.readiness_info"
+# What a failure's message holds already.
+IN_MESSAGE = ("log_tail", "log_benign", "log_newest", "first_exception")
 
 
 class ActionModule(ActionBase):
@@ -67,9 +69,11 @@ class ActionModule(ActionBase):
             "skip_reason": f"check mode does not wait, and the server is {found['state']}: {found['detail']}",
         }
 
-    def _wait(self, look: dict[str, Any], timeout_s: float, poll_s: float, variables: dict[str, Any]) -> dict[str, Any]:
+    def _wait(
+        self, look: dict[str, Any], timeout_s: float, poll_s: float | None, variables: dict[str, Any]
+    ) -> dict[str, Any]:
         display, host = Display(), str(variables.get("inventory_hostname", "localhost"))
-        wait = core.Wait(host, timeout_s)
+        wait = core.Wait(host, timeout_s, poll_s)
         began = time.monotonic()
         looks = 0
         while True:
@@ -91,6 +95,7 @@ class ActionModule(ActionBase):
                 if decision.failed:
                     unit = str(look.get("name", "sglang"))
                     message = core.failure_message(host, found, decision.reason, elapsed_s, timeout_s, unit)
+                    found = {name: value for name, value in found.items() if name not in IN_MESSAGE}
                     found.update(failed=True, reason=decision.reason, msg=message)
                 return found
-            time.sleep(max(0.0, min(poll_s, timeout_s - elapsed_s)))
+            time.sleep(decision.pause_s)

@@ -13,6 +13,7 @@ import getpass
 import json
 import os
 import shutil
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,11 +22,14 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     environment_build,
     install_error,
     interpreters,
+    managers,
     model,
     preflight,
     proc,
     releases,
     service,
+    supervisor_manager,
+    systemd_manager,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, Finding
 
@@ -72,6 +76,10 @@ def port(path: str, host: str, number: int) -> list[Finding]:
         holders = service.port_holders(host, number)
     except service.ServiceError as error:
         return [Finding(FAIL, "port", str(error))]
+    if not bindable(host):
+        # SGLang's scheduler tries again for ten minutes before it gives up on such an address.
+        remedy = "set sglang_host to 127.0.0.1, 0.0.0.0 or an address of the machine"
+        return [Finding(FAIL, "port", f"sglang_host {host} is no address of this machine", remedy)]
     releases = os.path.join(path, "releases") + os.sep
     for holder in holders:
         foreign = [
@@ -84,11 +92,22 @@ def port(path: str, host: str, number: int) -> list[Finding]:
     return preflight.check_port(host, number, None, ours=False)
 
 
+def bindable(host: str) -> bool:
+    """Whether a socket of this machine can have the address; any free port does for the question."""
+    family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as trial:
+        try:
+            trial.bind(address)
+        except OSError:
+            return False
+    return True
+
+
 def manager(path: str, asked: str) -> list[Finding]:
     """Can the chosen service manager work here?"""
-    chosen = service.choose_manager(asked, service.systemd_is_pid_1(), os.geteuid())
+    chosen = managers.choose_manager(asked, systemd_manager.systemd_is_pid_1(), os.geteuid())
     if chosen == "systemd":
-        if not service.systemd_is_pid_1():
+        if not systemd_manager.systemd_is_pid_1():
             return [
                 Finding(
                     FAIL, "service", "systemd is not PID 1 here", "set sglang_service_manager to supervisor or auto"
@@ -105,7 +124,7 @@ def manager(path: str, asked: str) -> list[Finding]:
             ]
         return [Finding(OK, "service", "systemd runs the server")]
     try:
-        service.check_supervisor_root(service.Paths(path))
+        supervisor_manager.check_supervisor_root(service.Paths(path))
     except service.ServiceError as error:
         return [Finding(FAIL, "service", str(error))]
     return [Finding(OK, "service", "supervisor runs the server")]

@@ -39,6 +39,19 @@ ROLE_FACTS = frozenset(
 #: 0.8 catches one or two wrong letters in names as short as "model" and leaves other people's variables alone.
 LIKENESS = 0.8
 
+#: A shorter API key can be guessed, and would be found inside ordinary words when the log is cleaned of it.
+SHORTEST_KEY = 16
+
+#: Numbers that have a least and a greatest value; None for no limit.
+BOUNDS: Mapping[str, tuple[int, int | None]] = {
+    "sglang_port": (1, 65535),
+    "sglang_keep_releases": (0, None),
+    "sglang_ready_timeout_s": (1, None),
+    "sglang_ready_new_tokens": (1, None),
+    "sglang_stop_timeout_s": (1, None),
+    "sglang_benchmark_timeout_s": (1, None),
+}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -190,6 +203,46 @@ def check_model_directory(path: str, problem: str | None) -> list[Finding]:
             FAIL, "model", problem, "" if ";" in problem else "point model at a directory with config.json and weights"
         )
     ]
+
+
+def check_values(values: Mapping[str, Any], service_name: re.Pattern[str]) -> list[Finding]:
+    """What an argument spec cannot say about a value: bounds, form and length. Secret values are never in a finding.
+
+    :param values: the variables that are set, by name and of their declared types.
+    :param service_name: what a name of a unit or supervisor program may look like.
+    """
+    found = []
+    for name, (least, most) in BOUNDS.items():
+        value = values.get(name)
+        if value is not None and not (least <= value and (most is None or value <= most)):
+            limits = f"at least {least}" if most is None else f"from {least} to {most}"
+            found.append(Finding(FAIL, "values", f"{name} is {value}", f"give a number {limits}"))
+    name = values.get("sglang_service_name")
+    if name is not None and not service_name.fullmatch(name):
+        found.append(
+            Finding(FAIL, "values", f"sglang_service_name is {name!r}", "use letters, digits, _ . - only, no space")
+        )
+    return found + check_secrets(values)
+
+
+def check_secrets(values: Mapping[str, Any]) -> list[Finding]:
+    """The secrets must fit a file of NAME=value lines, and API keys must be long enough."""
+    found = []
+    for name in ("sglang_server_api_key", "sglang_server_admin_api_key"):
+        key = str(values.get(name) or "")
+        if key and len(key) < SHORTEST_KEY:
+            message = f"{name} has {len(key)} characters"
+            found.append(Finding(FAIL, "secrets", message, f"use a key of at least {SHORTEST_KEY}"))
+        if re.search(r"[\r\n\0]", key):
+            found.append(Finding(FAIL, "secrets", f"{name} has more than one line", "give it as one line"))
+    for name, value in (values.get("sglang_server_secrets") or {}).items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            message = f"sglang_server_secrets: {name!r} is no name of an environment variable"
+            found.append(Finding(FAIL, "secrets", message, "use letters, digits and _"))
+        if re.search(r"[\r\n\0]", str(value)):
+            message = f"sglang_server_secrets: the value of {name} has more than one line"
+            found.append(Finding(FAIL, "secrets", message, "give it as one line"))
+    return found
 
 
 def spec_problems(errors: Mapping[str, Iterable[str]]) -> list[Finding]:

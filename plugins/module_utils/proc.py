@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 PROC = "/proc"
 _TCP_LISTEN = "0A"
-# Flags whose next word is a secret in somebody's command line; we name foreign processes in messages.
-_SECRET_FLAG = re.compile(r"(?i)^--?[a-z0-9_-]*(key|token|secret|passw(or)?d|credential)[a-z0-9_-]*$")
-_SECRET_PAIR = re.compile(
-    r"(?i)^(--?[a-z0-9_-]*(?:key|token|secret|passw(?:or)?d|credential)[a-z0-9_-]*)=.*$", re.DOTALL
-)
+# Flags whose next word is a secret in somebody's command line; we name foreign processes in messages. The telling word
+# must end there: --max-total-tokens, --tokenizer-path and --ssl-keyfile hold no secret.
+_TELLING = r"--?[a-z0-9_-]*(?:keys?|token|secrets?|passw(?:or)?ds?|passphrases?|credentials?)(?![a-z])[a-z0-9_-]*"
+_SECRET_FLAG = re.compile(rf"(?i)^{_TELLING}$")
+_SECRET_PAIR = re.compile(rf"(?i)^({_TELLING})=.*$", re.DOTALL)
 _HIDDEN = "<redacted>"
 
 
@@ -67,7 +67,7 @@ def read_process(pid: int, proc: str = PROC) -> Process | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name is in parentheses and may itself hold spaces and parentheses: the last one closes it.
-    comm, _, rest = text.partition("(")[2].rpartition(")")
+    comm, _close, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
     return Process(
         pid=pid,
@@ -114,7 +114,7 @@ def environ(pid: int, proc: str = PROC) -> dict[str, str]:
     except OSError:
         return {}
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
-    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _sign, value in pairs}
 
 
 def cmdline(pid: int, limit: int = 200, proc: str = PROC) -> str:
@@ -136,6 +136,20 @@ def hide_secrets(words: Iterable[str]) -> list[str]:
         shown.append(_HIDDEN if hide else _SECRET_PAIR.sub(lambda match: f"{match.group(1)}={_HIDDEN}", word))
         hide = not hide and bool(_SECRET_FLAG.match(word))
     return shown
+
+
+def exited(code: int | str) -> str:
+    """How a process ended, to be read after its name."""
+    return f"exited with code {code}"
+
+
+def killed(number: int, dumped_core: bool = False) -> str:
+    """The same for the end by a signal."""
+    try:
+        name = f" ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal
+        name = ""
+    return f"was killed by signal {int(number)}{name}" + (" and dumped core" if dumped_core else "")
 
 
 def boot_id(proc: str = PROC) -> str:
@@ -160,12 +174,12 @@ def listeners(port: int, proc: str = PROC) -> list[Listener]:
             continue
         for row in rows:
             fields = row.split()
-            address, _, hex_port = fields[1].rpartition(":")
+            address, _colon, hex_port = fields[1].rpartition(":")
             if fields[3] == _TCP_LISTEN and int(hex_port, 16) == port:
                 sockets.append((_address(address), int(fields[7]), fields[9]))
     if not sockets:
         return []
-    owners = _socket_owners({inode for _, _, inode in sockets}, proc)
+    owners = _socket_owners({inode for _address, _uid, inode in sockets}, proc)
     return [Listener(address, port, uid, tuple(sorted(owners.get(inode, ())))) for address, uid, inode in sockets]
 
 
@@ -200,11 +214,13 @@ def send(process: Process, number: int) -> bool:
     """Send the signal to exactly this process. False when it is gone (also when its pid is another process's by
     now).
     """
-    opener = getattr(os, "pidfd_open", None)
+    descriptor: int | None
     try:
-        descriptor = opener(process.pid) if opener else None
+        descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return False
+    except AttributeError:  # a Python built with the headers of a kernel before 5.3
+        descriptor = None
     except OSError as error:
         # A kernel before 5.3, or a sandbox without the call. ESRCH is covered above, anything else is a real error.
         if error.errno not in (errno.ENOSYS, errno.EPERM):
@@ -217,7 +233,7 @@ def send(process: Process, number: int) -> bool:
         if descriptor is None:
             os.kill(process.pid, number)
         else:
-            signal.pidfd_send_signal(descriptor, number)  # type: ignore[attr-defined,unused-ignore]
+            signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         return False
     finally:

@@ -16,16 +16,16 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+from ansible_collections.tokforge.sglang.plugins.module_utils import generation_check, proc
+from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import Generation
+from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
-    LogPosition,
     Manager,
     Observed,
     Paths,
@@ -39,22 +39,18 @@ STARTING, READY, FAILED, STOPPED = "starting", "ready", "failed", "stopped"
 # In the order a start goes through them; `stage` is the one that is not passed yet (or the last one, when ready).
 STAGES = ("process", "listening", "health", "model", "generation")
 
-TAIL_LINES = 50
-_TAIL_BYTES = 256 * 1024
-_LINE_CHARACTERS = 400
 _BODY_BYTES = 1024 * 1024
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _PROMPT = "The capital of France is"
-# Fewer tokens than this cannot tell a stuck model from a short repetition.
-_REPETITION_TOKENS = 8
 # secrets.env -> what a client sends
 API_KEY_NAME = "TOKFORGE_API_KEY"
+# How long a look waits for the manager to learn how a process ended that it still calls running. A process that holds
+# much memory is dead for a while before its parent can ask for its exit status.
+_REAP_S = 2.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to ask, and what to expect there. `timeout_s` bounds one whole look."""
+    """Where to ask, and what to expect there. `timeout_s` bounds one whole look, `logprobs` has them judged too."""
 
     host: str
     port: int
@@ -63,29 +59,21 @@ class Target:
     probe: bool = True
     max_new_tokens: int = 8
     timeout_s: float = 10.0
-
-
-@dataclass(frozen=True)
-class Generation:
-    """The bounded generation: `tokens` as the server counted them. verdict: ok, mechanics_only, wrong_count,
-    degenerate, malformed.
-    """
-
-    tokens: int
-    text_sample: str
-    verdict: str
-    why: str = ""
+    logprobs: bool = False
 
 
 @dataclass(frozen=True)
 class Look:
-    """The outcome of one look. `detail` is one sentence for a person."""
+    """The outcome of one look. `detail` is one sentence for a person, `ended` how the process ended, where that is
+    known, to be read after a name ("exited with code 1").
+    """
 
     state: str
     stage: str
     detail: str
     pid: int = 0
     generation: Generation | None = None
+    ended: str = ""
 
 
 # --- asking over HTTP ------------------------------------------------------------------------------------------------
@@ -139,42 +127,6 @@ def ask(target: Target, method: str, path: str, deadline: float, key: str = "", 
         connection.close()
 
 
-def judge_generation(body: bytes, asked: int, random_weights: bool) -> Generation:
-    """Judge the answer of /generate to a request for exactly `asked` tokens.
-
-    Random weights talk nonsense, so for them only the count is judged (mechanics_only). For real weights an answer that
-    is empty, not a number, or one token over and over (`!!!!!!!!`) is degenerate: the server is up and its output is
-    worthless.
-    """
-    try:
-        answer = json.loads(body)
-        text = str(answer["text"])
-        tokens = int(answer["meta_info"]["completion_tokens"])
-        ids = list(answer.get("output_ids") or [])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        sample = body[:80].decode("utf-8", "replace")
-        return Generation(
-            0, sample, "malformed", f"the answer is not what /generate gives ({type(error).__name__}: {error})"
-        )
-    sample = text[:80]
-    if tokens != asked:
-        return Generation(tokens, sample, "wrong_count", f"{asked} tokens were asked for and {tokens} came")
-    if random_weights:
-        return Generation(
-            tokens, sample, "mechanics_only", "random weights: the text means nothing, only the count was judged"
-        )
-    visible = text.strip()
-    if not visible:
-        return Generation(tokens, sample, "degenerate", "the text is empty")
-    if visible.lower().strip(" .!,") == "nan":
-        return Generation(tokens, sample, "degenerate", "the text is NaN")
-    if asked >= _REPETITION_TOKENS and (
-        len(set(visible)) == 1 or (isinstance(ids, list) and ids and len(set(map(str, ids))) == 1)
-    ):
-        return Generation(tokens, sample, "degenerate", f"one token repeated {tokens} times")
-    return Generation(tokens, sample, "ok")
-
-
 def model_names(body: bytes) -> list[str] | None:
     """The ids in an answer of /v1/models, or None when it is no such answer."""
     try:
@@ -192,7 +144,7 @@ def look(paths: Paths, manager: Manager, target: Target, key: str = "") -> Look:
     observed = observe(paths, manager)
     main = observed.main
     if main is None:
-        return without_process(observed)
+        return without_process(_how_it_ended(paths, manager, observed))
     outcome = (
         _another_process(observed.record, main)
         or _look_at_port(observed, target, main.pid)
@@ -204,30 +156,37 @@ def look(paths: Paths, manager: Manager, target: Target, key: str = "") -> Look:
     return outcome
 
 
+def _how_it_ended(paths: Paths, manager: Manager, observed: Observed) -> Observed:
+    """Look again, for at most _REAP_S, when the manager has not noticed yet that its process is dead."""
+    if observed.seen.phase != "running" or not proc.wait_until(
+        lambda: manager.seen() != observed.seen, timeout_s=_REAP_S, poll_s=0.1
+    ):
+        return observed
+    again = observe(paths, manager)
+    # Already started again: what is known is that the process that was asked about is dead.
+    return observed if again.main else again
+
+
 def without_process(observed: Observed) -> Look:
     """What it means that the manager names no living process."""
     seen, record = observed.seen, observed.record
     expected = record is not None and not record.stopped
     if observed.own:
         pids = ", ".join(str(process.pid) for process in observed.own)
-        detail = f"the main process is gone{_in(seen.ended)} and its processes {pids} are left without a supervisor"
+        detail = f"the main process {seen.ended or 'is gone'} and its processes {pids} are left without a supervisor"
     elif seen.phase == "ended":
-        detail = f"the server ended before it was asked to: {seen.ended}"
+        detail = f"the server {seen.ended or 'ended'}"
     elif seen.phase == "restarting":
-        detail = f"the server ended{_in(seen.ended)} and its manager is about to start it again"
+        detail = f"the server {seen.ended or 'ended'} and its manager is about to start it again"
     elif seen.phase == "running":
-        detail = f"process {seen.pid} of the server has just ended"
+        detail = f"process {seen.pid} of the server has just ended, its exit status is not known yet"
     elif seen.phase == "absent" and expected:
         detail = "the server is gone together with its manager (a reboot, or the supervisor was killed)"
     else:
         return Look(
             STOPPED, "process", "the server was stopped by somebody" if expected else "the server is not running"
         )
-    return Look(FAILED, "process", detail)
-
-
-def _in(ended: str) -> str:
-    return f" ({ended})" if ended else ""
+    return Look(FAILED, "process", detail, ended=seen.ended)
 
 
 def _another_process(record: Record | None, main: proc.Process) -> Look | None:
@@ -282,30 +241,40 @@ def _look_at_http(target: Target, key: str, deadline: float, pid: int) -> Look:
             READY, "model", f"/health is 200, it serves {', '.join(names)}; no generation was asked for", pid=pid
         )
 
-    request = {
+    return _look_at_generation(target, key, deadline, pid)
+
+
+def _look_at_generation(target: Target, key: str, deadline: float, pid: int) -> Look:
+    request: dict[str, Any] = {
         "text": _PROMPT,
         "sampling_params": {"max_new_tokens": target.max_new_tokens, "temperature": 0, "ignore_eos": True},
     }
-    answer = ask(target, "POST", "/generate", deadline, key, request)
-    if answer.status == 0 or answer.status == 503:
-        why = answer.problem or "it says 503"
-        return Look(
-            STARTING,
-            "generation",
-            f"/health is 200 but a generation of {target.max_new_tokens} tokens fails: {why}",
-            pid=pid,
-        )
-    if answer.status != 200:
-        text = answer.body[:200].decode("utf-8", "replace")
-        return Look(FAILED, "generation", f"/generate says {answer.status}: {text}", pid=pid)
-    generation = judge_generation(answer.body, target.max_new_tokens, target.random_weights)
-    if generation.verdict in ("ok", "mechanics_only"):
-        note = " (mechanics only: random weights)" if generation.verdict == "mechanics_only" else ""
+    if target.logprobs:
+        request["return_logprob"] = True
+    bodies: list[bytes] = []
+    generation: Generation | None = None
+    while generation is None:
+        answer = ask(target, "POST", "/generate", deadline, key, request)
+        if answer.status == 0 or answer.status == 503:
+            why = answer.problem or "it says 503"
+            return Look(
+                STARTING,
+                "generation",
+                f"/health is 200 but a generation of {target.max_new_tokens} tokens fails: {why}",
+                pid=pid,
+            )
+        if answer.status != 200:
+            text = answer.body[:200].decode("utf-8", "replace")
+            return Look(FAILED, "generation", f"/generate says {answer.status}: {text}", pid=pid)
+        bodies.append(answer.body)
+        generation = generation_check.judge(bodies, target.max_new_tokens, target.random_weights, target.logprobs)
+    if generation.usable:
+        note = " (mechanics only: random weights)" if generation.verdict == generation_check.MECHANICS_ONLY else ""
         return Look(READY, "generation", f"it generates{note}", pid=pid, generation=generation)
     return Look(FAILED, "generation", f"the generation is not usable: {generation.why}", pid=pid, generation=generation)
 
 
-# --- the log ---------------------------------------------------------------------------------------------------------
+# --- what the root directory says -------------------------------------------------------------------------------------
 
 
 def default_position(paths: Paths) -> LogPosition:
@@ -314,63 +283,14 @@ def default_position(paths: Paths) -> LogPosition:
     return record.log_position if record else LogPosition(paths.log)
 
 
-def tail(position: LogPosition, secrets: Iterable[str] = (), lines: int = TAIL_LINES) -> list[str]:
-    """The last lines written since `position`, at most `lines`, safe to show: no control characters, long lines cut.
-
-    A log that was rotated by rename meanwhile is read across the rotation; one that was truncated (copytruncate) from
-    its start.
-    """
-    raw = b"".join(_since(position))[-_TAIL_BYTES:]
-    text = raw.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
-    for secret in secrets:
-        if len(secret) >= 8:
-            text = text.replace(secret, "<redacted>")
-    cleaned = (_UNPRINTABLE.sub("", _ANSI.sub("", line)).rstrip() for line in text.split("\n"))
-    return [_cut(line) for line in cleaned if line][-lines:]
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 4] + " ..."
-
-
-def _since(position: LogPosition) -> list[bytes]:
-    now = _inode(position.path)
-    if now == position.inode:
-        found = os.stat(position.path).st_size if now else 0
-        # Shorter than it was: truncated in place, all of it is new.
-        return [_read_from(position.path, position.offset if found >= position.offset else 0)]
-    parts: list[bytes] = []
-    if position.inode:
-        directory, name = os.path.split(position.path)
-        try:
-            siblings = os.listdir(directory)
-        except OSError:
-            siblings = []
-        rotated = [other for other in siblings if other.startswith(name + ".")]
-        for other in rotated:
-            path = os.path.join(directory, other)
-            if _inode(path) == position.inode:
-                parts.append(_read_from(path, position.offset))
-                break
-    parts.append(_read_from(position.path, 0))
-    return parts
-
-
-def _inode(path: str) -> int:
+def model_of_current(paths: Paths) -> dict[str, Any]:
+    """What the current release says of its model (`served_name`, `random_weights`); empty when it does not say."""
     try:
-        return os.stat(path).st_ino
-    except OSError:
-        return 0
-
-
-def _read_from(path: str, offset: int) -> bytes:
-    try:
-        with open(path, "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            stream.seek(max(offset, size - _TAIL_BYTES))
-            return stream.read(_TAIL_BYTES)
-    except OSError:
-        return b""
+        with open(os.path.join(paths.current, "manifest.json"), encoding="utf-8") as stream:
+            model = json.load(stream)["model"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(model) if isinstance(model, dict) else {}
 
 
 def read_secrets(paths: Paths) -> dict[str, str]:
@@ -380,7 +300,7 @@ def read_secrets(paths: Paths) -> dict[str, str]:
             pairs = (
                 line.rstrip("\n").partition("=") for line in stream if "=" in line and not line.lstrip().startswith("#")
             )
-            return {name: value for name, _, value in pairs}
+            return {name: value for name, _sign, value in pairs}
     except OSError:
         return {}
 
@@ -390,34 +310,48 @@ def read_secrets(paths: Paths) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Decision:
-    """After a look: go on, or end with success or failure; `line` is a progress line to show now, if any."""
+    """After a look: go on after `pause_s` seconds, or end with success or failure; `line` is a progress line to show
+    now, if any.
+    """
 
     done: bool
     failed: bool = False
     reason: str = ""
     line: str | None = None
+    pause_s: float = 0.0
 
 
 class Wait:
     """Judge a series of looks. Pure: the clock is given, nothing is read or printed.
 
-    `what` describes a look in a few words; a waiter that knows more (ranks, milestones) gives its own.
+    `poll_s` None: every second at first, then every other, because a look costs the controller about 0.3 s of
+    processor time. `what` describes a look in a few words; a waiter that knows more (ranks, milestones) gives its own.
     """
+
+    BRISK_S = 10.0
 
     def __init__(
         self,
         host: str,
         timeout_s: float,
+        poll_s: float | None = None,
         every_s: float = 5.0,
         what: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         self.host = host
         self.timeout_s = timeout_s
+        self.poll_s = poll_s
         self.every_s = every_s
         self._what = what or describe
         self._last_text = ""
         self._last_line_s = 0.0
         self._last_look_s = 0.0
+        self._last_pause_s = 0.0
+
+    def pause_s(self, elapsed_s: float) -> float:
+        """Seconds between a look that ended at `elapsed_s` and the next."""
+        poll_s = self.poll_s if self.poll_s is not None else (1.0 if elapsed_s < self.BRISK_S else 2.0)
+        return max(0.0, min(poll_s, self.timeout_s - elapsed_s))
 
     def feed(self, result: Mapping[str, Any], elapsed_s: float) -> Decision:
         """Decide after a look that ended `elapsed_s` seconds after the start of the wait."""
@@ -433,13 +367,18 @@ class Wait:
             return Decision(
                 done=True, failed=True, reason="timeout", line=f"[{self.host}] gave up after {elapsed_s:.0f} s: {text}"
             )
+        look_s = max(0.0, elapsed_s - self._last_look_s - self._last_pause_s)
+        pause_s = self.pause_s(elapsed_s)
+        self._last_look_s, self._last_pause_s = elapsed_s, pause_s
         # Counting from when the next look will be over: a line is late by nothing rather than by a look.
-        next_s = elapsed_s + (elapsed_s - self._last_look_s)
-        self._last_look_s = elapsed_s
+        next_s = elapsed_s + pause_s + look_s
+        line = None
+        # A new line in the log alone shows with the next line that is due: a busy log must not fill the screen.
         if text != self._last_text or next_s - self._last_line_s > self.every_s:
             self._last_text, self._last_line_s = text, elapsed_s
-            return Decision(done=False, line=f"[{self.host}] {elapsed_s:.0f} s: {text}")
-        return Decision(done=False)
+            log = f" | {result['log_newest']}" if result.get("log_newest") else ""
+            line = f"[{self.host}] {elapsed_s:.0f} s: {text}{log}"
+        return Decision(done=False, line=line, pause_s=pause_s)
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -459,11 +398,18 @@ def failure_message(
     else:
         first = f"The server on {host} failed {elapsed_s:.0f} s after the wait began"
         todo = "correct what the log names and deploy again"
+    detail, ended = str(result.get("detail", "unknown")), str(result.get("ended") or "")
+    if ended and detail.endswith(ended):
+        detail += " before it was ready"
     lines: Sequence[str] = result.get("log_tail") or []
-    log = result.get("log", "its log")
+    benign = int(result.get("log_benign") or 0)
+    without = f" without {benign} benign line{'s' * (benign != 1)}" if benign else ""
     shown = "\n".join(f"    {line}" for line in lines) if lines else "    (nothing was written since the start)"
+    cause = result.get("first_exception")
+    also = f"First exception: {cause}\n" if cause else ""
     manager = f"systemctl status {unit}" if result.get("manager") == "systemd" else "state/supervisord.log beside it"
     return (
-        f"{first}: {result.get('detail', 'unknown')} (stage {result.get('stage', '?')}); {todo}.\n"
-        f"Log {host}:{log}, last {len(lines)} lines since the start:\n{shown}\nAlso: {manager}."
+        f"{first}: {detail} (stage {result.get('stage', '?')}); {todo}.\n{also}"
+        f"Log {host}:{result.get('log', 'its log')}, {len(lines)} lines since the start{without}:\n{shown}\n"
+        f"Also: {manager}."
     )

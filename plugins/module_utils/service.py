@@ -24,7 +24,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
@@ -35,7 +35,7 @@ ENV_RELEASE = "TOKFORGE_RELEASE"
 ENV_LAUNCH_ID = "TOKFORGE_LAUNCH_ID"
 
 # command, environment -> return code, standard output, standard error
-Run = Callable[[Sequence[str], "Mapping[str, str] | None"], "tuple[int, str, str]"]
+Run = Callable[[Sequence[str], Optional[Mapping[str, str]]], tuple[int, str, str]]
 
 
 class ServiceError(Exception):
@@ -102,7 +102,7 @@ class Seen:
     """What the manager says about the program.
 
     phase: absent (not known to the manager, or no manager), stopped (on request), running, restarting (it died and the
-    manager is about to start it again), ended (it died and stays down). `ended` tells how, e.g. "exit status 1".
+    manager is about to start it again), ended (it died and stays down). `ended` tells how, e.g. "exited with code 1".
     `restarts` counts restarts by the manager since the last start on request, where the manager tells.
     """
 
@@ -199,6 +199,15 @@ def wanted(paths: Paths) -> Launch | None:
             f"cannot read {paths.secrets}: {error.strerror}; run as the server's user or root"
         ) from error
     return Launch(hashlib.sha256(content).hexdigest()[:16], release)
+
+
+def file_sha256(path: str) -> str:
+    """Of the file's content, empty when there is no file."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except FileNotFoundError:
+        return ""
 
 
 def read_record(paths: Paths) -> Record | None:
@@ -327,7 +336,9 @@ def observe(paths: Paths, manager: Manager) -> Observed:
     )
 
 
-def decide(state: str, observed: Observed, launch: Launch | None, present: bool = False) -> Plan:
+def decide(
+    state: str, observed: Observed, launch: Launch | None, present: bool = False, secrets_will_change: bool = False
+) -> Plan:
     """The one decision of this module. `present`: the manager still has something of ours that absent must remove."""
     if state == "absent" and present:
         return Plan("removed", "the service is still there")
@@ -352,6 +363,8 @@ def decide(state: str, observed: Observed, launch: Launch | None, present: bool 
         return Plan("restarted", f"it runs {_short(observed.release)}, current is {_short(launch.release)}")
     if observed.launch_id != launch.launch_id:
         return Plan("restarted", f"launch arguments or secrets of {_short(launch.release)} changed")
+    if secrets_will_change:
+        return Plan("restarted", "the secrets will change")
     return Plan("none", f"{_short(launch.release)} is running as process {observed.main.pid}")
 
 
@@ -496,8 +509,13 @@ class Service:
         return record
 
 
-def carry_out(service: Service, state: str, check_mode: bool, start_if: bool) -> dict[str, Any]:
-    """Look, decide, act (not in check mode), and say what there is now: the result of module server_service."""
+def carry_out(
+    service: Service, state: str, check_mode: bool, start_if: bool, secrets_sha256: str | None = None
+) -> dict[str, Any]:
+    """Look, decide, act (not in check mode), and say what there is now: the result of module server_service.
+
+    `secrets_sha256` is what the secrets file will be: in check mode nobody has written it.
+    """
     observed = observe(service.paths, service.manager)
     launch = wanted(service.paths) if state == "started" else None
     if state == "started" and start_if and launch is None and not check_mode:
@@ -505,7 +523,10 @@ def carry_out(service: Service, state: str, check_mode: bool, start_if: bool) ->
             f"cannot start the server of {service.paths.root}: there is no current release; "
             "stage and activate one (role sglang_release)"
         )
-    plan = decide(state, observed, launch, service.manager.present()) if start_if else Plan("none", "start_if is false")
+    changing = check_mode and secrets_sha256 is not None and secrets_sha256 != file_sha256(service.paths.secrets)
+    plan = Plan("none", "start_if is false")
+    if start_if:
+        plan = decide(state, observed, launch, service.manager.present(), changing)
     if plan.action in ("started", "restarted"):
         check_port(service.host, service.port, observed.own)
     result: dict[str, Any] = {}
@@ -521,7 +542,7 @@ def carry_out(service: Service, state: str, check_mode: bool, start_if: bool) ->
         after = {
             "running": state == "started",
             "release": coming.release if coming else None,
-            "launch_id": coming.launch_id if coming else None,
+            "launch_id": coming.launch_id if coming and not changing else None,
         }
     pid = observed.main.pid if observed.main else 0
     if plan.changed and not check_mode:

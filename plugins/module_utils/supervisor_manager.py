@@ -7,11 +7,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
-from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, Run, Seen, ServiceError
+from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, Run, Seen, ServiceError, file_sha256
 from ansible_collections.tokforge.sglang.plugins.module_utils.supervisor_rpc import (
     RUNNING_STATES,
     SOCKET_PATH_BYTES,
@@ -78,17 +77,13 @@ class SupervisorManager:
     def _how(self, spawn_error: str) -> str:
         # The log says it exactly ("terminated by SIGKILL"); supervisord's own field only "Exited too quickly".
         ended = how_it_ended(self._rpc.log_tail(), self.name)
-        return ended[1] if ended else (spawn_error or "it has ended")
+        return ended[1] if ended else (f"ended ({spawn_error})" if spawn_error else "ended")
 
     def members(self) -> list[int]:
         return []
 
     def config_sha256(self) -> str:
-        try:
-            with open(self.paths.supervisor_config, "rb") as stream:
-                return hashlib.sha256(stream.read()).hexdigest()
-        except FileNotFoundError:
-            return ""
+        return file_sha256(self.paths.supervisor_config)
 
     def present(self) -> bool:
         return self._pid() is not None

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import http.client
 import re
+import signal
 import socket
 import xmlrpc.client
 from dataclasses import dataclass
 from typing import Any
 from xml.parsers.expat import ExpatError
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 
 # sun_path is 108 bytes with its final NUL (unix(7)); supervisord binds the name with "." and its pid (at most 4194304)
 # added.
@@ -140,7 +143,7 @@ class Supervisor:
 
 
 def how_it_ended(log: str, name: str) -> tuple[int, str] | None:
-    """(pid, words) of the program's last end that supervisord's log tells, e.g. (4711, 'terminated by SIGKILL').
+    """(pid, words) of the program's last end that supervisord's log tells, e.g. (4711, 'exited with code 1').
 
     None when the log does not tell the end of the program's last start.
     """
@@ -153,5 +156,15 @@ def how_it_ended(log: str, name: str) -> tuple[int, str] | None:
             continue
         ended = _ENDED.search(line)
         if ended and ended.group("name") == name and pid:
-            last = (pid, ended.group("how"))
+            last = (pid, _in_words(ended.group("how")))
     return last
+
+
+def _in_words(how: str) -> str:
+    """supervisor/options.py decode_wait_status, said as this collection says it everywhere."""
+    code = re.fullmatch(r"exit status (\d+)", how)
+    if code:
+        return proc.exited(code.group(1))
+    end = re.fullmatch(r"terminated by (?:(?P<name>SIG\w+)|signal (?P<number>\d+))(?P<core> \(core dumped\))?", how)
+    number = int(end.group("number") or getattr(signal, end.group("name") or "", 0)) if end else 0
+    return proc.killed(number, bool(end and end.group("core"))) if number else f"ended ({how})"

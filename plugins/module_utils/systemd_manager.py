@@ -51,23 +51,16 @@ def systemd_seen(shown: Mapping[str, str], stopped_on_request: bool) -> Seen:
 
 
 def _systemd_end(shown: Mapping[str, str]) -> str:
-    code, status = shown.get("ExecMainCode", "0"), shown.get("ExecMainStatus", "0")
+    code, status = shown.get("ExecMainCode", "0"), int(shown.get("ExecMainStatus") or 0)
     result = shown.get("Result", "")
     # <sys/wait.h> CLD_*: 1 exited, 2 killed, 3 dumped
-    words = {
-        "1": f"exit status {status}",
-        "2": f"terminated by {_signal_name(status)}",
-        "3": f"dumped core by {_signal_name(status)}",
-    }
-    text = words.get(code, "")
-    return f"{text} ({result})" if text and result not in ("", "success", "exit-code", "signal") else (text or result)
-
-
-def _signal_name(number: str) -> str:
-    try:
-        return signal.Signals(int(number)).name
-    except ValueError:
-        return f"signal {number}"
+    if code == "1":
+        text = proc.exited(status)
+    elif code in ("2", "3"):
+        text = proc.killed(status, dumped_core=code == "3")
+    else:
+        return f"ended ({result})" if result else ""
+    return text if result in ("", "success", "exit-code", "signal", "core-dump") else f"{text} ({result})"
 
 
 class SystemdManager:
@@ -103,7 +96,7 @@ class SystemdManager:
         if not group or group == "/":
             return []
         found: list[int] = []
-        for directory, _, files in os.walk(self._cgroup_root + group):
+        for directory, _below, files in os.walk(self._cgroup_root + group):
             if "cgroup.procs" in files:
                 try:
                     with open(os.path.join(directory, "cgroup.procs"), encoding="ascii") as stream:

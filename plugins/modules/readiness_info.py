@@ -14,9 +14,12 @@ description:
   - One look, over within about O(timeout_s) seconds, that never waits for the server to change.
   - V(ready) means that the process that M(tokforge.sglang.server_service) started is alive and is the one that
     listens, C(/health) says 200, the
-    served model has the asked name, and a bounded generation returned exactly O(max_new_tokens) tokens.
+    served model has the asked name, and a bounded generation is usable.
+  - A generation is usable when it has exactly O(max_new_tokens) tokens and, with real weights, two identical greedy
+    requests agree and their text is neither empty, NaN, one token over and over nor without any letter. When the first
+    two differ, a third one must agree with the second; the first of all computes its prompt without the prefix cache.
   - A process that has ended, also with exit code 0, and one that its manager started again meanwhile, is V(failed) at
-    once.
+    once. When the manager does not know yet how it ended, the look takes up to 2 seconds more to learn it.
   - When C(state/secrets.env) holds an API key, it is read on the target and used for the requests.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
@@ -44,7 +47,9 @@ options:
     type: int
     default: 30000
   served_name:
-    description: Name the served model must have. Without it any name will do.
+    description:
+      - Name the served model must have. By default the one that the current release records; any name when it records
+        none.
     type: str
   log_position:
     description:
@@ -65,9 +70,10 @@ options:
         type: int
         default: 0
   random_weights:
-    description: The model has random weights, so the text of its answer means nothing and only its length is judged.
+    description:
+      - The model has random weights, so the text of its answer means nothing and only the mechanics are judged, which
+        RV(generation.verdict) says. By default what the current release records, otherwise V(false).
     type: bool
-    default: false
   probe:
     description: Ask for a generation. When V(false), V(ready) means less, and RV(stage) says C(model).
     type: bool
@@ -76,6 +82,12 @@ options:
     description: Tokens to generate.
     type: int
     default: 8
+  logprobs:
+    description:
+      - Also ask for the log probabilities of the tokens. One that is not a number fails the generation, also with
+        random weights. Some server options exclude it.
+    type: bool
+    default: false
   timeout_s:
     description: Limit of this look in seconds. A generation that takes longer counts as V(starting).
     type: float
@@ -125,11 +137,35 @@ log:
   type: str
   returned: success
   sample: /opt/sglang/log/server.log
+ended:
+  description: How the process ended, to be read after a name. Empty when it runs or when that is not known.
+  type: str
+  returned: success
+  sample: exited with code 1
 log_tail:
-  description: At most 50 lines written since the start, safe to show. Empty when the server is ready.
+  description:
+    - At most 50 lines written since the start, safe to show. Empty when the server is ready.
+    - Lines that say nothing about a failure are left out (import errors that SGLang ignores, skipped autotuner tactics,
+      Python warnings, nanobind's leak report, the requests of these looks). The last traceback is always among the
+      lines, shortened in its middle when it is long.
   type: list
   elements: str
   returned: success
+log_benign:
+  description: How many lines were left out because they say nothing about a failure.
+  type: int
+  returned: success
+  sample: 74
+first_exception:
+  description:
+    - Final line of the first traceback, when it is another one than the last. With several ranks it is the cause.
+  type: str
+  returned: success
+log_newest:
+  description: Newest line that says something, at most 90 characters. Empty when the server is ready.
+  type: str
+  returned: success
+  sample: Load weight begin. avail mem=21.48 GB
 generation:
   description: The bounded generation, or null when none was made.
   type: dict
@@ -142,10 +178,23 @@ generation:
       description: The first 80 characters of the text.
       type: str
     verdict:
-      description: V(ok), V(mechanics_only) (random weights), V(wrong_count), V(degenerate) or V(malformed).
+      description:
+        - V(ok), V(mechanics_only) (random weights), V(wrong_count), V(degenerate), V(unstable) (identical greedy
+          requests disagree) or V(malformed).
       type: str
     why:
       description: The reason for a verdict other than V(ok).
+      type: str
+output_check:
+  description: The verdict as M(tokforge.sglang.benchmark) takes it, or null when no generation was made.
+  type: dict
+  returned: success
+  contains:
+    passed:
+      description: Whether the generation is usable. With random weights that means its mechanics only.
+      type: bool
+    reason:
+      description: Why, in one sentence.
       type: str
 elapsed_s:
   description: Seconds this look took.
@@ -156,22 +205,30 @@ elapsed_s:
 
 import time
 from dataclasses import asdict
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import readiness as core
-from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
-    LogPosition,
-    Paths,
-    ServiceError,
-    make_manager,
-)
+from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import output_check
+from ansible_collections.tokforge.sglang.plugins.module_utils.managers import make_manager
+from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import Excerpt, LogPosition, excerpt
+from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, ServiceError
 
+MODEL = ("served_name", "random_weights")
 POSITION = {
     "path": {"type": "path", "required": True},
     "inode": {"type": "int", "default": 0},
     "offset": {"type": "int", "default": 0},
 }
+
+
+def target(given: dict[str, Any], paths: Paths) -> core.Target:
+    """What was asked for; what the release records stands in for what was not."""
+    recorded = core.model_of_current(paths)
+    model = {name: given[name] if given[name] is not None else recorded.get(name) for name in MODEL}
+    wanted = {name: given[name] for name in ("host", "port", "probe", "max_new_tokens", "timeout_s", "logprobs")}
+    return core.Target(served_name=model["served_name"], random_weights=bool(model["random_weights"]), **wanted)
 
 
 def main() -> None:
@@ -184,31 +241,34 @@ def main() -> None:
             "port": {"type": "int", "default": 30000},
             "served_name": {"type": "str"},
             "log_position": {"type": "dict", "options": POSITION},
-            "random_weights": {"type": "bool", "default": False},
+            "random_weights": {"type": "bool"},
             "probe": {"type": "bool", "default": True},
             "max_new_tokens": {"type": "int", "default": 8, "no_log": False},
+            "logprobs": {"type": "bool", "default": False},
             "timeout_s": {"type": "float", "default": 10.0},
         },
         supports_check_mode=True,
     )
     given = module.params
     began = time.monotonic()
-    wanted = ("host", "port", "served_name", "random_weights", "probe", "max_new_tokens", "timeout_s")
     try:
         paths = Paths(given["root"])
         manager = make_manager(given["manager"], paths, given["name"])
         secrets = core.read_secrets(paths)
-        target = core.Target(**{name: given[name] for name in wanted})
-        found = core.look(paths, manager, target, secrets.get(core.API_KEY_NAME, ""))
+        found = core.look(paths, manager, target(given, paths), secrets.get(core.API_KEY_NAME, ""))
         position = LogPosition(**given["log_position"]) if given["log_position"] else core.default_position(paths)
     except ServiceError as error:
         module.fail_json(msg=str(error), **error.facts)
-    tail = [] if found.state == core.READY else core.tail(position, secrets.values())
+    log = Excerpt(()) if found.state == core.READY else excerpt(position, secrets.values())
     module.exit_json(
         changed=False,
         manager=manager.kind,
         log=position.path,
-        log_tail=tail,
+        log_tail=list(log.lines),
+        log_benign=log.benign,
+        log_newest=log.newest,
+        first_exception=log.first_exception,
+        output_check=output_check(found.generation),
         elapsed_s=round(time.monotonic() - began, 2),
         **asdict(found),
     )

@@ -70,6 +70,11 @@ options:
     description: When V(false), O(state=started) starts nothing and restarts nothing.
     type: bool
     default: true
+  secrets_sha256:
+    description:
+      - SHA-256 of what C(state/secrets.env) will hold, so that check mode, in which nobody writes that file, predicts
+        the restart that changed secrets bring. Not used outside of check mode.
+    type: str
 seealso:
   - module: tokforge.sglang.readiness_info
   - module: tokforge.sglang.wait_until_ready
@@ -112,7 +117,9 @@ pid:
   returned: success
   sample: 4711
 launch_id:
-  description: Identity of launch arguments, environment and secrets the server runs with. Empty when none runs.
+  description:
+    - Identity of launch arguments, environment and secrets the server runs with. Empty when none runs, and in check
+      mode when the secrets will change.
   type: str
   returned: success
   sample: 0b85a73940dad5d8
@@ -147,6 +154,8 @@ stop_s:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import service as core
+from ansible_collections.tokforge.sglang.plugins.module_utils.managers import make_manager
+from ansible_collections.tokforge.sglang.plugins.module_utils.supervisor_manager import check_supervisor_root
 
 
 def main() -> None:
@@ -161,17 +170,18 @@ def main() -> None:
             "stop_timeout_s": {"type": "float", "default": 60.0},
             "supervisord": {"type": "path"},
             "start_if": {"type": "bool", "default": True},
+            "secrets_sha256": {"type": "str", "no_log": True},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
         paths = core.Paths(given["root"])
-        manager = core.make_manager(given["manager"], paths, given["name"], given["supervisord"])
+        manager = make_manager(given["manager"], paths, given["name"], given["supervisord"])
         if manager.kind == "supervisor" and given["state"] == "started":
-            core.check_supervisor_root(paths)
+            check_supervisor_root(paths)
         service = core.Service(paths, manager, given["name"], given["host"], given["port"], given["stop_timeout_s"])
-        result = core.carry_out(service, given["state"], module.check_mode, given["start_if"])
+        result = core.carry_out(service, given["state"], module.check_mode, given["start_if"], given["secrets_sha256"])
     except core.ServiceError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)

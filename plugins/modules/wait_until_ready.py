@@ -12,8 +12,8 @@ version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
   - Repeats M(tokforge.sglang.readiness_info) from the controller until it says V(ready), shows a line when something
-    changed and every 5
-    seconds, and fails at once when the server has ended, with the end of its log.
+    changed and every 5 seconds, with the newest line of the log, and fails at once when the server has ended, with how
+    it ended and the end of its log.
   - Holds no connection open between looks. A connection that drops is shown and tried again until O(timeout_s).
   - This is an action plugin.
 extends_documentation_fragment:
@@ -33,9 +33,8 @@ options:
     type: float
     default: 600
   poll_s:
-    description: Seconds between two looks.
+    description: Seconds between two looks. By default 1 in the first 10 seconds, then 2.
     type: float
-    default: 1
   look_timeout_s:
     description: Limit of one look in seconds, O(tokforge.sglang.readiness_info#module:timeout_s).
     type: float
@@ -70,7 +69,6 @@ options:
   random_weights:
     description: See M(tokforge.sglang.readiness_info).
     type: bool
-    default: false
   probe:
     description: See M(tokforge.sglang.readiness_info).
     type: bool
@@ -79,6 +77,10 @@ options:
     description: See M(tokforge.sglang.readiness_info).
     type: int
     default: 8
+  logprobs:
+    description: See M(tokforge.sglang.readiness_info).
+    type: bool
+    default: false
 seealso:
   - module: tokforge.sglang.readiness_info
   - module: tokforge.sglang.server_service
@@ -94,9 +96,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: The last look's state, and every other value of M(tokforge.sglang.readiness_info) beside it.
+  description:
+    - The last look's state, and every other value of M(tokforge.sglang.readiness_info) beside it.
+    - A failure has RV(ignore:msg) with the end of the log, and therefore none of C(log_tail), C(log_benign),
+      C(log_newest) and C(first_exception).
   type: str
-  returned: success
+  returned: always
   sample: ready
 waited_s:
   description: Seconds from the first look to the last.

@@ -9,6 +9,7 @@ fake_server.py --port N [--name NAME] [--api-key KEY] [FAULT...]; faults are des
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -32,6 +33,11 @@ parser.add_argument("--escaped-child", action="store_true", help="fork one in a 
 parser.add_argument("--bind-after-s", type=float, default=0.0)
 parser.add_argument("--healthy-after-s", type=float, default=0.0)
 parser.add_argument("--hang", action="store_true", help="/generate never answers")
+parser.add_argument("--changing", action="store_true", help="every /generate answers something else")
+parser.add_argument("--nan", action="store_true", help="log probabilities are not numbers")
+parser.add_argument(
+    "--noise", type=int, default=0, help="log so many benign lines before and so many others after the end"
+)
 parser.add_argument("--tokens", type=int, help="generate so many tokens whatever was asked")
 given = parser.parse_args()
 
@@ -40,7 +46,14 @@ log = logging.getLogger("fake")
 log.info("server_args=%s", vars(given))
 if given.exit_code is not None:
     time.sleep(given.exit_after_s)
-    log.error("RuntimeError: this is why it ended")
+    for number in range(given.noise):
+        log.warning("Ignore import error when loading sglang.srt.models.m%d: No module named 'x'", number)
+    try:
+        raise RuntimeError("this is why it ended")
+    except RuntimeError:
+        log.exception("Scheduler hit an exception")
+    for number in range(given.noise):
+        print(f"shutdown noise {number}", file=sys.stderr)
     sys.exit(given.exit_code)
 if given.ignore_sigterm:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -53,6 +66,7 @@ for number in range(given.children + given.escaped_child):
             time.sleep(60)
 
 began = time.monotonic()
+answers = itertools.count()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -79,12 +93,16 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if self.refused():
             return
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["sampling_params"]["max_new_tokens"]
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = request["sampling_params"]["max_new_tokens"]
         while given.hang:
             time.sleep(60)
         tokens = given.tokens if given.tokens is not None else asked
-        meta = {"completion_tokens": tokens, "finish_reason": {"type": "length"}}
-        self.answer(200, {"text": given.text, "output_ids": list(range(tokens)), "meta_info": meta})
+        first = next(answers) if given.changing else 0
+        meta: dict[str, object] = {"completion_tokens": tokens, "finish_reason": {"type": "length"}}
+        if request.get("return_logprob"):
+            meta["output_token_logprobs"] = [[None if given.nan else -0.5, number, None] for number in range(tokens)]
+        self.answer(200, {"text": given.text, "output_ids": list(range(first, first + tokens)), "meta_info": meta})
 
     def log_message(self, format: str, *args: object) -> None:
         log.info(format, *args)

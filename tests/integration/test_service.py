@@ -22,7 +22,14 @@ from typing import Any
 import jinja2
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, readiness, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    managers,
+    proc,
+    readiness,
+    server_log,
+    service,
+    supervisor_manager,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles/sglang_server"
@@ -95,11 +102,11 @@ class Host:
         path.write_text(text)
 
     def manager(self) -> service.Manager:
-        return service.make_manager("supervisor", self.paths, "sglang", str(SUPERVISORD))
+        return managers.make_manager("supervisor", self.paths, "sglang", str(SUPERVISORD))
 
     def service(self, state: str = "started", check_mode: bool = False, stop_timeout_s: float = 10, **more: Any) -> Any:
         one = service.Service(self.paths, self.manager(), "sglang", "127.0.0.1", self.port, stop_timeout_s)
-        return service.carry_out(one, state, check_mode, more.get("start_if", True))
+        return service.carry_out(one, state, check_mode, more.get("start_if", True), more.get("secrets_sha256"))
 
     def look(self, **more: Any) -> readiness.Look:
         target = readiness.Target("127.0.0.1", self.port, **{"served_name": "tiny", "timeout_s": 2.0, **more})
@@ -116,7 +123,8 @@ class Host:
             time.sleep(0.1)
 
     def tail(self) -> list[str]:
-        return readiness.tail(readiness.default_position(self.paths), readiness.read_secrets(self.paths).values())
+        position, secrets = readiness.default_position(self.paths), readiness.read_secrets(self.paths)
+        return list(server_log.excerpt(position, secrets.values()).lines)
 
     def log(self) -> str:
         return (self.root / "log/server.log").read_text()
@@ -204,6 +212,24 @@ def test_check_mode_predicts_and_touches_nothing(host: Host) -> None:
     assert proc.environ(running["pid"])["TOKFORGE_RELEASE"].endswith("/1")
 
 
+def test_check_mode_predicts_the_restart_that_changed_secrets_bring(host: Host) -> None:
+    now, later = "HF_TOKEN=hf_0123456789\n", "HF_TOKEN=hf_9876543210\n"
+    digest = {text: hashlib.sha256(text.encode()).hexdigest() for text in (now, later)}
+    host.release(1)
+    started = host.service()
+    # There is no file yet, and its first content changes what the server gets.
+    assert host.service(check_mode=True, secrets_sha256=digest[now])["action"] == "restarted"
+    host.secrets(now)
+    started = host.service(secrets_sha256=digest[now])
+    assert started["action"] == "restarted"
+    assert host.service(check_mode=True, secrets_sha256=digest[now])["action"] == "none"
+    predicted = host.service(check_mode=True, secrets_sha256=digest[later])
+    assert (predicted["action"], predicted["reason"]) == ("restarted", "the secrets will change")
+    assert predicted["launch_id"] == "" and predicted["pid"] == started["pid"]
+    # When it runs for real the file is what counts.
+    assert host.service(secrets_sha256=digest[later])["action"] == "none"
+
+
 def test_without_a_release_the_start_says_so(host: Host) -> None:
     with pytest.raises(service.ServiceError, match="no current release"):
         host.service()
@@ -221,10 +247,10 @@ def test_server_that_ends_at_once_is_failed_and_not_started_again(host: Host, co
     host.service()
     found = host.wait("failed", timeout_s=5)
     assert (found.state, found.stage) == ("failed", "process")
-    assert f"exit status {code}" in found.detail
+    assert f"exited with code {code}" in found.detail
     assert "RuntimeError: this is why it ended" in host.tail()[-1]
     time.sleep(1.5)
-    assert host.log().count("this is why it ended") == 1
+    assert host.log().count("RuntimeError: this is why it ended") == 1
 
 
 def test_server_that_dies_before_it_is_ready_is_failed(host: Host) -> None:
@@ -232,7 +258,7 @@ def test_server_that_dies_before_it_is_ready_is_failed(host: Host) -> None:
     host.service()
     assert host.look().state == "starting"
     found = host.wait("failed", timeout_s=5)
-    assert "exit status 0" in found.detail
+    assert "exited with code 0" in found.detail
 
 
 def test_kill_9_is_seen_by_the_next_look(host: Host) -> None:
@@ -244,6 +270,7 @@ def test_kill_9_is_seen_by_the_next_look(host: Host) -> None:
     began = time.monotonic()
     found = host.look()
     assert found.state == "failed" and time.monotonic() - began < 1
+    assert found.ended == "was killed by signal 9 (SIGKILL)"
     # Its children ignore SIGTERM and are still in the group: the next start ends them first.
     left = group_of(pid)
     assert len(left) == 2
@@ -343,6 +370,32 @@ def test_garbage_fails_for_real_weights_and_passes_for_random_ones(host: Host) -
     assert random.state == "ready" and random.generation and random.generation.verdict == "mechanics_only"
 
 
+def test_answers_that_disagree_fail_for_real_weights_only(host: Host) -> None:
+    host.release(1, "--changing")
+    host.service()
+    found = host.wait("ready", "failed")
+    assert found.state == "failed" and found.generation and found.generation.verdict == "unstable"
+    assert host.look(random_weights=True).state == "ready"
+
+
+def test_log_probabilities_are_judged_when_asked_for(host: Host) -> None:
+    host.release(1, "--nan")
+    host.service()
+    assert host.wait("ready", "failed").state == "ready"
+    found = host.look(logprobs=True, random_weights=True)
+    assert found.state == "failed" and "not a number" in found.detail
+
+
+def test_cause_shows_through_noise_before_and_after_it(host: Host) -> None:
+    host.release(1, "--exit-code", "1", "--noise", "200")
+    host.service()
+    host.wait("failed", timeout_s=5)
+    position = readiness.default_position(host.paths)
+    found = server_log.excerpt(position)
+    assert "RuntimeError: this is why it ended" in found.lines and len(found.lines) <= 50
+    assert (found.benign, found.lines[-1], found.newest) == (200, "shutdown noise 199", "shutdown noise 199")
+
+
 def test_wrong_token_count_fails(host: Host) -> None:
     host.release(1, "--tokens", "3")
     host.service()
@@ -436,13 +489,13 @@ def test_changed_supervisor_configuration_is_used_by_the_next_start_only(host: H
 def test_too_long_socket_path_says_how_much(tmp_path: Path) -> None:
     root = tmp_path / ("x" * (100 - len(str(tmp_path))))
     with pytest.raises(service.ServiceError, match=r"socket path .* bytes and at most 99 fit"):
-        service.check_supervisor_root(service.Paths(str(root)))
+        supervisor_manager.check_supervisor_root(service.Paths(str(root)))
 
 
 @pytest.mark.parametrize("root", ["/srv/100%", "/srv/a\nb"])
 def test_root_that_supervisord_misreads_is_refused(root: str) -> None:
     with pytest.raises(service.ServiceError, match="sglang_root without them"):
-        service.check_supervisor_root(service.Paths(root))
+        supervisor_manager.check_supervisor_root(service.Paths(root))
 
 
 def test_longest_allowed_socket_path_works(tmp_path: Path) -> None:
@@ -472,7 +525,7 @@ def test_missing_supervisord_names_the_role(host: Host) -> None:
     host.release(1)
     one = service.Service(
         host.paths,
-        service.make_manager("supervisor", host.paths, "sglang", "/nowhere/supervisord"),
+        managers.make_manager("supervisor", host.paths, "sglang", "/nowhere/supervisord"),
         "sglang",
         "127.0.0.1",
         1,
@@ -512,11 +565,11 @@ def test_log_rotated_between_two_looks(host: Host, how: str) -> None:
         tail = host.tail()
         assert any("ready to roll" in line for line in tail) and tail[-1] == "after the rotation"
     else:
-        position = readiness.LogPosition(str(log), log.stat().st_ino, log.stat().st_size)
+        position = server_log.LogPosition(str(log), log.stat().st_ino, log.stat().st_size)
         os.truncate(log, 0)
         with log.open("a") as stream:
             stream.write("new\n")
-        assert readiness.tail(position) == ["new"]
+        assert server_log.excerpt(position).lines == ("new",)
 
 
 def test_api_key_works_and_shows_nowhere(host: Host) -> None:
@@ -539,7 +592,7 @@ def test_readable_secrets_are_refused(host: Host) -> None:
     (host.root / "state/secrets.env").chmod(0o644)
     host.service()
     found = host.wait("failed")
-    assert "exit status 78" in found.detail
+    assert "exited with code 78" in found.detail
     assert "0644" in host.tail()[-1] and "0600" in host.tail()[-1]
 
 

@@ -19,8 +19,9 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import managers, proc, service
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles/sglang_server"
@@ -96,7 +97,7 @@ def target(tmp_path: Path) -> Iterator[Target]:
     made = Target(tmp_path)
     yield made
     paths = service.Paths(str(made.root))
-    manager = service.make_manager("supervisor", paths, "sglang")
+    manager = managers.make_manager("supervisor", paths, "sglang")
     service.carry_out(service.Service(paths, manager, "sglang", "127.0.0.1", made.port, 1), "absent", False, True)
 
 
@@ -126,7 +127,10 @@ def test_whole_life(target: Target) -> None:
     assert code == 0 and "changed=0" in recap(output), output
     code, output = target.run("--check", "--diff", sglang_server_api_key="canary-another-key-0123")
     assert code == 0 and "canary" not in output, output
-    assert "changed=1" in recap(output)  # the file; what its content changes is not known before it is there
+    assert "changed=2" in recap(output)  # the file, and the restart that its content brings
+    assert "the secrets will change" not in output  # a reason is a result, not a message
+    code, output = target.run("--check", "--diff")
+    assert code == 0 and "changed=0" in recap(output), output
     assert proc.environ(pid)
 
     code, output = target.run(entry="stop", sglang_server_remove=True)
@@ -135,13 +139,48 @@ def test_whole_life(target: Target) -> None:
     assert code == 0 and "changed=0" in recap(output), output
 
 
+def test_what_the_release_records_stands_in_for_the_rollouts_request(target: Target) -> None:
+    # So it is after going back: the rollout's model is not the one that serves.
+    target.release(1, "--text", "!!!!!!!!", "--name", "recorded")
+    manifest = target.root / "releases/1/manifest.json"
+    manifest.write_text(json.dumps({"model": {"served_name": "recorded", "random_weights": True}}))
+    code, output = target.run("-v", sglang_model_info={})
+    assert code == 0 and "mechanics only: random weights" in output, output
+    assert "only the mechanics were judged" in output  # output_check.reason
+
+    manifest.write_text(json.dumps({"model": {"served_name": "recorded", "random_weights": False}}))
+    code, output = target.run(sglang_model_info={})
+    assert code == 2 and "one character repeated" in output, output
+    manifest.write_text(json.dumps({"model": {"served_name": "another", "random_weights": True}}))
+    code, output = target.run(sglang_model_info={})
+    assert code == 2 and "it serves recorded, asked was another" in output, output
+
+
+@pytest.mark.parametrize(
+    ("variables", "handed"),
+    [
+        ({}, {}),
+        ({"sglang_ready_info": {"skipped": True}}, {}),
+        ({"sglang_ready_info": {"output_check": None}}, {}),
+        (
+            {"sglang_ready_info": {"output_check": {"passed": True, "reason": "x"}}},
+            {"passed": True, "reason": "x"},
+        ),
+    ],
+)
+def test_verdict_on_the_text_is_handed_to_the_benchmark(variables: dict[str, Any], handed: dict[str, Any]) -> None:
+    defaults = yaml.safe_load((ROOT / "roles/sglang_benchmark/defaults/main.yml").read_text())
+    rendered: Any = NativeEnvironment().from_string(defaults["sglang_benchmark_output_check"]).render(variables)
+    assert rendered == handed
+
+
 def test_server_that_ends_before_it_is_ready_fails_the_play_at_once_with_its_log(target: Target) -> None:
     target.release(1, "--exit-code", "0", "--exit-after-s", "1")
     code, output = target.run(sglang_ready_timeout_s=300)
     assert code == 2, output
     flat = re.sub(r"\s+", " ", output)
-    assert "exit status 0 (stage process)" in flat
-    assert "RuntimeError: this is why it ended" in flat
+    assert "the server exited with code 0 before it was ready (stage process)" in flat
+    assert "RuntimeError: this is why it ended" in flat and "log_tail" not in flat  # once in the result, in its message
     assert f"{target.root}/log/server.log" in flat.replace(" ", "")
     assert "canary" not in output
 

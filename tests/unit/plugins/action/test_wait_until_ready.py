@@ -16,7 +16,8 @@ from ansible_collections.tokforge.sglang.plugins.action import wait_until_ready
 
 
 def seen(state: str, **more: Any) -> dict[str, Any]:
-    return {"state": state, "stage": "health", "detail": f"it is {state}", "log": "/l", "log_tail": ["why"], **more}
+    look = {"state": state, "stage": "health", "detail": f"it is {state}", "log": "/l", "log_tail": ["why"]}
+    return {**look, **more}
 
 
 class Waiter:
@@ -63,7 +64,27 @@ def test_ready_ends_the_wait(lines: list[str]) -> None:
 def test_end_of_the_server_ends_the_wait_at_once(lines: list[str], state: str) -> None:
     result = Waiter([seen("starting"), seen(state)], timeout_s=1000).run()
     assert result["failed"] and result["reason"] == state and result["looks"] == 2
-    assert f"it is {state}" in result["msg"] and "    why\n" in result["msg"] and "box:/l" in result["msg"]
+    assert f"it is {state}" in result["msg"] and result["msg"].count("    why\n") == 1 and "box:/l" in result["msg"]
+
+
+def test_failure_tells_the_log_once(lines: list[str]) -> None:
+    log = {"log_tail": ["why"], "log_benign": 3, "log_newest": "why", "first_exception": "OSError: x"}
+    result = Waiter([seen("failed", pid=0, ended="exited with code 1", **log)]).run()
+    assert "why" in result["msg"] and "3 benign lines" in result["msg"] and "OSError: x" in result["msg"]
+    assert not set(log) & set(result)
+    assert (result["log"], result["ended"], result["state"]) == ("/l", "exited with code 1", "failed")
+
+
+def test_newest_log_line_shows_while_waiting(lines: list[str]) -> None:
+    Waiter([seen("starting", log_newest="Load weight begin."), seen("ready")]).run()
+    assert lines[0] == "[box] 0 s: health: it is starting | Load weight begin."
+
+
+def test_pause_is_the_waits_own(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    Waiter([seen("starting"), seen("starting"), seen("ready")], poll_s=None).run()
+    assert pauses == [1.0, 1.0]
 
 
 def test_limit_ends_the_wait(lines: list[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks, service, systemd_manager
 
 
 def levels(findings: list[host_checks.Finding]) -> list[str]:
@@ -111,7 +111,7 @@ def test_long_root_is_refused_for_supervisor(tmp_path: Path) -> None:
 def test_systemd_is_taken_only_where_it_can_work(
     monkeypatch: pytest.MonkeyPatch, pid1: bool, uid: int, level: str, part: str
 ) -> None:
-    monkeypatch.setattr(service, "systemd_is_pid_1", lambda: pid1)
+    monkeypatch.setattr(systemd_manager, "systemd_is_pid_1", lambda: pid1)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     [finding] = host_checks.manager("/opt/sglang", "systemd")
     assert (finding.level, part in finding.message) == (level, True)
@@ -152,3 +152,11 @@ def test_everything_tells_all_failures_at_once(tmp_path: Path) -> None:
     assert failed == ["disk", "python", "model"]
     unusable = host_checks.everything({**params, "root": "relative", "version": "9.9"})
     assert [finding.check for finding in unusable if finding.level == "fail"] == ["root", "model"]
+
+
+def test_address_of_no_interface_is_refused_and_every_address_passes() -> None:
+    # 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
+    [finding] = host_checks.port("/r", "192.0.2.1", 1)
+    assert (finding.level, finding.message) == ("fail", "sglang_host 192.0.2.1 is no address of this machine")
+    assert host_checks.bindable("127.0.0.1")
+    assert host_checks.bindable("0.0.0.0")

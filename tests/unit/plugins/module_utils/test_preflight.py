@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import preflight
@@ -110,6 +112,45 @@ def test_model_directory_problem_is_passed_on() -> None:
     assert finding.remedy
     [finding] = preflight.check_model_directory("/m", "model directory /m: no config.json; add one")
     assert finding.remedy == ""
+
+
+NAME = re.compile("[a-z]+")
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        ({"sglang_port": 0}, "sglang_port is 0"),
+        ({"sglang_port": 65536}, "sglang_port is 65536"),
+        ({"sglang_keep_releases": -1}, "sglang_keep_releases is -1"),
+        ({"sglang_ready_timeout_s": 0}, "sglang_ready_timeout_s is 0"),
+        ({"sglang_service_name": "a b"}, "sglang_service_name is 'a b'"),
+        ({"sglang_server_api_key": "s3cr3t-of-15-ch"}, "sglang_server_api_key has 15 characters"),
+        ({"sglang_server_admin_api_key": "s3cr3t-of-2\nlines"}, "sglang_server_admin_api_key has more than one line"),
+        ({"sglang_server_secrets": {"A B": "s3cr3t"}}, "'A B' is no name of an environment variable"),
+        ({"sglang_server_secrets": {"A": "s3cr3t\nB=1"}}, "the value of A has more than one line"),
+    ],
+)
+def test_value_out_of_bounds_is_told_without_secrets(values: dict[str, object], part: str) -> None:
+    [finding] = preflight.check_values(values, NAME)
+    assert finding.level == "fail"
+    assert part in finding.message
+    assert finding.remedy
+    assert "s3cr3t" not in preflight.render([finding])
+
+
+def test_values_within_bounds_and_unset_ones_pass() -> None:
+    values = {
+        "sglang_port": 65535,
+        "sglang_keep_releases": 0,
+        "sglang_service_name": "name",
+        "sglang_server_api_key": "sixteen-letters!",
+        "sglang_server_admin_api_key": "",
+        "sglang_server_secrets": {"HF_TOKEN": "hf"},
+        "sglang_ready_timeout_s": None,
+    }
+    assert preflight.check_values(values, NAME) == []
+    assert preflight.check_values({}, NAME) == []
 
 
 def test_spec_message_of_two_roles_is_told_once() -> None:

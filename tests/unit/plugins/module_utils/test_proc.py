@@ -137,6 +137,21 @@ def test_listener_is_found_with_its_address_and_owner(family: socket.AddressFami
         (["s", "--api-key=a=b"], "s --api-key=<redacted>"),
         (["s", "--hf-token", "abc"], "s --hf-token <redacted>"),
         (["s", "--password", "--token", "x"], "s --password <redacted> x"),
+        (
+            ["s", "--token=x", "--HF_TOKEN", "y", "--admin-api-keys", "z"],
+            "s --token=<redacted> --HF_TOKEN <redacted> --admin-api-keys <redacted>",
+        ),
+        (
+            ["s", "--ssl-keyfile-password", "x", "--token-file", "y"],
+            "s --ssl-keyfile-password <redacted> --token-file <redacted>",
+        ),
+        # Numbers and paths that only have such a word inside.
+        (
+            ["s", "--max-total-tokens", "8192", "--max-prefill-tokens=9"],
+            "s --max-total-tokens 8192 --max-prefill-tokens=9",
+        ),
+        (["s", "--tokenizer-path", "/m", "--tokenizer-mode=auto"], "s --tokenizer-path /m --tokenizer-mode=auto"),
+        (["s", "--ssl-keyfile", "/k", "--keyboard", "de"], "s --ssl-keyfile /k --keyboard de"),
         (["monkey", "key", "value"], "monkey key value"),
     ],
 )
@@ -163,3 +178,16 @@ def test_restarted_container_is_another_boot_although_the_kernel_is_the_same(tmp
     first = proc.boot_id(root)
     (tmp_path / "1/stat").write_text(stat.format(900))
     assert proc.boot_id(root) != first
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (proc.exited(0), "exited with code 0"),
+        (proc.killed(9), "was killed by signal 9 (SIGKILL)"),
+        (proc.killed(signal.SIGSEGV, dumped_core=True), "was killed by signal 11 (SIGSEGV) and dumped core"),
+        (proc.killed(40), "was killed by signal 40"),
+    ],
+)
+def test_end_of_a_process_in_words(words: str, expected: str) -> None:
+    assert words == expected

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -16,41 +15,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, readiness, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc, readiness, server_log, service
 
 MAIN = proc.Process(pid=41, start_ticks=7, ppid=1, pgrp=41, session=40, state="S", comm="python")
-
-
-def generation(text: str = "Paris it is.", tokens: int = 8, ids: list[int] | None = None) -> bytes:
-    ids = list(range(tokens)) if ids is None else ids
-    return json.dumps({"text": text, "output_ids": ids, "meta_info": {"completion_tokens": tokens}}).encode()
-
-
-@pytest.mark.parametrize(
-    ("body", "random", "verdict"),
-    [
-        (generation(), False, "ok"),
-        (generation("!!!!!!!!"), False, "degenerate"),
-        (generation("! ! ! !", ids=[5] * 8), False, "degenerate"),
-        (generation(""), False, "degenerate"),
-        (generation("  \n"), False, "degenerate"),
-        (generation("NaN"), False, "degenerate"),
-        (generation("the Nanjing road"), False, "ok"),
-        (generation("!!!!!!!!"), True, "mechanics_only"),
-        (generation(tokens=7), False, "wrong_count"),
-        (generation(tokens=0), True, "wrong_count"),
-        (b"not json", False, "malformed"),
-        (b"[]", False, "malformed"),
-        (b'{"text": "a"}', True, "malformed"),
-        (b'{"text": "a", "meta_info": null}', True, "malformed"),
-    ],
-)
-def test_generation_verdict(body: bytes, random: bool, verdict: str) -> None:
-    assert readiness.judge_generation(body, 8, random).verdict == verdict
-
-
-def test_one_token_is_not_called_a_repetition() -> None:
-    assert readiness.judge_generation(generation("!", tokens=1), 1, False).verdict == "ok"
 
 
 @pytest.mark.parametrize(
@@ -71,11 +38,37 @@ def test_model_names(body: bytes, names: list[str] | None) -> None:
 @pytest.mark.parametrize(
     ("phase", "ended", "own", "recorded", "stopped", "state", "words"),
     [
-        ("ended", "exit status 0", (), True, False, "failed", "exit status 0"),
-        ("ended", "terminated by SIGKILL", (), False, False, "failed", "SIGKILL"),
-        ("ended", "exit status 1", (MAIN,), True, False, "failed", "41 are left"),
-        ("restarting", "exit status 1", (), True, False, "failed", "about to start it again"),
-        ("running", "", (), True, False, "failed", "just ended"),
+        ("ended", "exited with code 0", (), True, False, "failed", "the server exited with code 0"),
+        (
+            "ended",
+            "was killed by signal 9 (SIGKILL)",
+            (),
+            False,
+            False,
+            "failed",
+            "the server was killed by signal 9 (SIGKILL)",
+        ),
+        (
+            "ended",
+            "exited with code 1",
+            (MAIN,),
+            True,
+            False,
+            "failed",
+            "process exited with code 1 and its processes 41 are left",
+        ),
+        ("ended", "", (), True, False, "failed", "the server ended"),
+        (
+            "restarting",
+            "exited with code 1",
+            (),
+            True,
+            False,
+            "failed",
+            "exited with code 1 and its manager is about to start",
+        ),
+        ("absent", "", (MAIN,), True, False, "failed", "process is gone and its processes 41 are left"),
+        ("running", "", (), True, False, "failed", "exit status is not known yet"),
         ("absent", "", (), True, False, "failed", "together with its manager"),
         ("absent", "", (), True, True, "stopped", "not running"),
         ("absent", "", (), False, False, "stopped", "not running"),
@@ -86,96 +79,59 @@ def test_model_names(body: bytes, names: list[str] | None) -> None:
 def test_no_process(
     phase: str, ended: str, own: tuple[proc.Process, ...], recorded: bool, stopped: bool, state: str, words: str
 ) -> None:
-    record = service.Record("supervisor", "x", "b", 41, 7, 40, "", "", service.LogPosition("/l"), 0.0, "", stopped)
+    record = service.Record("supervisor", "x", "b", 41, 7, 40, "", "", server_log.LogPosition("/l"), 0.0, "", stopped)
     seen = service.Observed(service.Seen(phase, 0, ended), None, own, None, None, record if recorded else None)
     found = readiness.without_process(seen)
-    assert (found.state, found.stage) == (state, "process")
+    assert (found.state, found.stage, found.ended) == (state, "process", ended)
     assert words in found.detail
+
+
+class Reaping:
+    """A manager that calls its dead process running for the first `late` looks."""
+
+    kind = "supervisor"
+
+    def __init__(self, late: int, then: service.Seen) -> None:
+        self.late, self.then = late, then
+
+    def seen(self) -> service.Seen:
+        self.late -= 1
+        return service.Seen("running", pid=2**22 + 1) if self.late >= 0 else self.then
+
+    def members(self) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("late", "then", "ended", "words"),
+    [
+        (3, service.Seen("ended", ended="exited with code 1"), "exited with code 1", "the server exited with code 1"),
+        (1, service.Seen("ended", ended="exited with code 0"), "exited with code 0", "the server exited with code 0"),
+        (1000, service.Seen("stopped"), "", "has just ended, its exit status is not known yet"),
+        # Started again already: the process that was asked about is dead all the same.
+        (2, service.Seen("running", pid=os.getpid()), "", "has just ended"),
+    ],
+)
+def test_look_waits_a_moment_for_the_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int, then: service.Seen, ended: str, words: str
+) -> None:
+    monkeypatch.setattr(readiness, "_REAP_S", 0.6)
+    manager: Any = Reaping(late, then)
+    began = time.monotonic()
+    found = readiness.look(service.Paths(str(tmp_path)), manager, readiness.Target("127.0.0.1", 1))
+    assert (found.state, found.ended) == ("failed", ended) and words in found.detail
+    assert time.monotonic() - began < 1.5
 
 
 def test_process_after_a_reboot_is_not_called_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc, "boot_id", lambda: "now")
-    record = service.Record("systemd", "x", "before", 40, 7, 40, "", "", service.LogPosition("/l"), 0.0)
+    record = service.Record("systemd", "x", "before", 40, 7, 40, "", "", server_log.LogPosition("/l"), 0.0)
     assert readiness._another_process(record, MAIN) is None
     found = readiness._another_process(replace(record, boot_id="now"), MAIN)
     assert found and found.state == "failed" and "process 40" in found.detail
 
 
-# --- the log
-
-
-def position(path: Path) -> service.LogPosition:
-    return service.log_position(str(path))
-
-
-def test_tail_is_what_was_written_since(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    log.write_text("old\n")
-    here = position(log)
-    assert readiness.tail(here) == []
-    with log.open("a") as stream:
-        stream.write("new 1\nnew 2")
-    assert readiness.tail(here) == ["new 1", "new 2"]
-
-
-def test_tail_of_a_log_that_did_not_exist(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    here = position(log)
-    assert readiness.tail(here) == []
-    log.write_text("a\n")
-    assert readiness.tail(here) == ["a"]
-
-
-def test_tail_follows_a_rename_to_any_number(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    log.write_text("old\n")
-    here = position(log)
-    with log.open("a") as stream:
-        stream.write("before\n")
-    log.rename(tmp_path / "server.log.2")
-    (tmp_path / "server.log.1").write_text("of another time\n")
-    log.write_text("after\n")
-    assert readiness.tail(here) == ["before", "after"]
-
-
-def test_tail_of_a_log_whose_rotated_part_is_gone(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    log.write_text("x" * 100)
-    here = service.LogPosition(str(log), inode=position(log).inode + 1, offset=50)
-    assert readiness.tail(here) == ["x" * 100]
-
-
-def test_tail_after_truncation_starts_over(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    log.write_text("x" * 100)
-    here = position(log)
-    os.truncate(log, 0)
-    with log.open("a") as stream:
-        stream.write("new\n")
-    assert readiness.tail(here) == ["new"]
-
-
-def test_tail_is_bounded_and_safe_to_show(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    lines = [f"line {number}" for number in range(200)]
-    text = "\n".join(lines) + "\n\x1b[31mred\x1b[0m\x00\n 10%|#\r 20%|##\nkey canary-secret end\n" + "y" * 5000 + "\n"
-    log.write_bytes(text.encode() + b"\xff\xfe bad\n")
-    shown = readiness.tail(service.LogPosition(str(log)), secrets=["canary-secret", "10%"])
-    assert len(shown) == 50
-    assert shown[-6:-2] == ["red", " 10%|#", " 20%|##", "key <redacted> end"]
-    assert len(shown[-2]) == 400 and shown[-2].endswith(" ...")
-    assert shown[-1].endswith("bad")
-
-
-def test_tail_of_a_huge_log_reads_only_its_end(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    with log.open("wb") as stream:
-        stream.truncate(5_000_000_000)
-        stream.seek(0, 2)
-        stream.write(b"\nlast\n")
-    began = time.monotonic()
-    assert readiness.tail(service.LogPosition(str(log)))[-1] == "last"
-    assert time.monotonic() - began < 1
+# --- what the root directory says
 
 
 def test_secrets_file_is_read_as_the_launcher_reads_it(tmp_path: Path) -> None:
@@ -185,6 +141,24 @@ def test_secrets_file_is_read_as_the_launcher_reads_it(tmp_path: Path) -> None:
     assert readiness.read_secrets(service.Paths(str(tmp_path / "none"))) == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ('{"model": {"served_name": "tiny", "random_weights": true}}', {"served_name": "tiny", "random_weights": True}),
+        ('{"model": null}', {}),
+        ("[]", {}),
+        ("{", {}),
+        (None, {}),
+    ],
+)
+def test_model_of_the_current_release(tmp_path: Path, text: str | None, model: dict[str, Any]) -> None:
+    (tmp_path / "releases/2").mkdir(parents=True)
+    (tmp_path / "current").symlink_to("releases/2")
+    if text is not None:
+        (tmp_path / "releases/2/manifest.json").write_text(text)
+    assert readiness.model_of_current(service.Paths(str(tmp_path))) == model
+
+
 # --- asking
 
 
@@ -192,11 +166,11 @@ def test_dripping_answer_does_not_outlast_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def drip() -> None:
-            connection, _ = server.accept()
+            connection, _address = server.accept()
             with connection:
                 connection.recv(65536)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-                for _ in range(40):
+                for _number in range(40):
                     try:
                         connection.sendall(b"x")
                     except OSError:
@@ -251,20 +225,41 @@ def test_wait_gives_up_at_its_limit_and_ready_still_counts_then() -> None:
     assert readiness.Wait("h", 10).feed(seen("ready"), 10.5).failed is False
 
 
-@pytest.mark.parametrize("look_s", [0.3, 1.0, 2.4])
-def test_wait_shows_a_line_at_least_every_five_seconds_and_not_every_look(look_s: float) -> None:
-    wait = readiness.Wait("h", 1000)
+@pytest.mark.parametrize("poll_s", [None, 0.5, 1.0])
+@pytest.mark.parametrize("look_s", [0.1, 0.3, 0.7, 1.2, 2.4])
+def test_wait_shows_a_line_at_least_every_five_seconds_and_not_every_look(look_s: float, poll_s: float | None) -> None:
+    wait = readiness.Wait("h", 1000, poll_s)
     shown = [0.0]
     looks = 0
     at = 0.0
     while at < 60:
         at += look_s
         looks += 1
-        if wait.feed(seen("starting"), at).line:
+        decision = wait.feed(seen("starting"), at)
+        if decision.line:
             shown.append(at)
+        at += decision.pause_s
     assert max(later - earlier for earlier, later in zip(shown, shown[1:])) <= 5.0
-    if look_s < 2:
-        assert len(shown) < looks / 2
+    if look_s + (poll_s or 2.0) < 2.5:
+        assert len(shown) <= looks / 2 + 1
+
+
+def test_wait_looks_every_second_at_first_and_every_other_later() -> None:
+    wait = readiness.Wait("h", 600)
+    assert [wait.pause_s(at) for at in (0.3, 9.9, 10.0, 400.0)] == [1.0, 1.0, 2.0, 2.0]
+    assert [readiness.Wait("h", 600, 0.5).pause_s(at) for at in (0.3, 100.0)] == [0.5, 0.5]
+    assert wait.pause_s(599.5) == 0.5  # not beyond its limit
+
+
+def test_wait_shows_the_newest_log_line_with_a_line_that_is_due_only() -> None:
+    wait = readiness.Wait("box", 100)
+    assert wait.feed({**seen("starting", "a"), "log_newest": "Load weight begin."}, 1.0).line == (
+        "[box] 1 s: health: a | Load weight begin."
+    )
+    assert wait.feed({**seen("starting", "a"), "log_newest": "Load weight end."}, 2.0).line is None
+    assert wait.feed({**seen("starting", "a"), "log_newest": "Memory pool end."}, 5.5).line == (
+        "[box] 6 s: health: a | Memory pool end."
+    )
 
 
 def test_wait_shows_a_change_at_once() -> None:
@@ -283,17 +278,40 @@ def test_failure_message_says_what_where_why_and_what_to_do() -> None:
     result = {
         "state": "failed",
         "stage": "process",
-        "detail": "exit status 0",
+        "detail": "the server exited with code 0",
+        "ended": "exited with code 0",
         "log": "/r/log/server.log",
         "log_tail": ["a", "b"],
     }
     message = readiness.failure_message("box", result, "failed", 3.2, 600, "sglang")
-    assert message.splitlines()[0] == (
-        "The server on box failed 3 s after the wait began: exit status 0 (stage process); "
-        "correct what the log names and deploy again."
-    )
-    assert "Log box:/r/log/server.log, last 2 lines since the start:\n    a\n    b\n" in message
-    assert "supervisord.log" in message
+    assert message.splitlines() == [
+        "The server on box failed 3 s after the wait began: the server exited with code 0 before it was ready "
+        "(stage process); correct what the log names and deploy again.",
+        "Log box:/r/log/server.log, 2 lines since the start:",
+        "    a",
+        "    b",
+        "Also: state/supervisord.log beside it.",
+    ]
+
+
+def test_failure_message_counts_what_it_leaves_out_and_names_the_first_exception() -> None:
+    result = {**seen("failed"), "log": "/l", "log_tail": ["a"], "log_benign": 74, "first_exception": "OSError: disk"}
+    lines = readiness.failure_message("box", result, "failed", 3.2, 600, "sglang").splitlines()
+    assert lines[1:3] == [
+        "First exception: OSError: disk",
+        "Log box:/l, 1 lines since the start without 74 benign lines:",
+    ]
+    one = readiness.failure_message("box", {**result, "log_benign": 1}, "failed", 3.2, 600, "sglang")
+    assert "without 1 benign line:" in one
+
+
+@pytest.mark.parametrize(
+    "detail",
+    ["the server exited with code 1 and its manager is about to start it again", "it serves a, asked was b"],
+)
+def test_failure_message_does_not_add_to_a_sentence_that_goes_on(detail: str) -> None:
+    result = {**seen("failed", detail), "ended": "exited with code 1"}
+    assert f": {detail} (stage" in readiness.failure_message("box", result, "failed", 3.2, 600, "sglang")
 
 
 def test_failure_message_of_a_time_out_names_the_variable_and_the_unit() -> None:

@@ -1,19 +1,19 @@
 # Copyright (c) 2026, the tokforge.sglang contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deciding about the service, reading systemd, and whose port it is."""
+"""Deciding about the service, and whose process and whose port it is."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc, server_log, service
 
 LAUNCH = service.Launch("aaaa", "/r/releases/2")
 MAIN = proc.Process(pid=41, start_ticks=7, ppid=1, pgrp=41, session=40, state="S", comm="python")
@@ -41,7 +41,7 @@ def observed(
         ("started", observed(launch_id=None, release=None), True, "restarted"),
         ("started", observed("stopped", main=None), True, "started"),
         ("started", observed("absent", main=None), False, "started"),
-        ("started", observed("ended", main=None, ended="exit status 0"), True, "started"),
+        ("started", observed("ended", main=None, ended="exited with code 0"), True, "started"),
         ("started", observed("restarting", main=None), True, "started"),
         ("started", observed("absent", main=None, own=(MAIN,)), False, "restarted"),
         ("started", observed("ended", main=None, own=(MAIN,)), True, "restarted"),
@@ -65,13 +65,33 @@ def test_running_without_a_release_yet_predicts_a_restart() -> None:
     assert service.decide("started", observed(), None).action == "restarted"
 
 
+@pytest.mark.parametrize(
+    ("seen", "launch", "action", "reason"),
+    [
+        (observed(), LAUNCH, "restarted", "the secrets will change"),
+        # Another reason comes first, and what does not run is only started.
+        (observed(release="/r/releases/1"), LAUNCH, "restarted", "it runs release 1, current is release 2"),
+        (observed("stopped", main=None), LAUNCH, "started", "it is not running"),
+    ],
+)
+def test_secrets_that_will_change_predict_a_restart(
+    seen: service.Observed, launch: service.Launch, action: str, reason: str
+) -> None:
+    plan = service.decide("started", seen, launch, True, secrets_will_change=True)
+    assert (plan.action, plan.reason) == (action, reason)
+    assert service.decide("stopped", observed("stopped", main=None), launch, True, True).action == "none"
+
+
 def test_reasons_name_what_differs() -> None:
     assert (
         service.decide("started", observed(release="/r/releases/1"), LAUNCH).reason
         == "it runs release 1, current is release 2"
     )
     assert "secrets" in service.decide("started", observed(launch_id="b"), LAUNCH).reason
-    assert "exit status 3" in service.decide("started", observed("ended", None, ended="exit status 3"), LAUNCH).reason
+    assert (
+        "exited with code 3"
+        in service.decide("started", observed("ended", None, ended="exited with code 3"), LAUNCH).reason
+    )
 
 
 def test_wanted_follows_the_link_and_covers_secrets(tmp_path: Path) -> None:
@@ -99,7 +119,7 @@ def test_record_survives_the_disk_and_is_private(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     paths = service.Paths(str(tmp_path))
     record = service.Record(
-        "supervisor", "x", "b", 1, 2, 3, "id", "/r", service.LogPosition("/l", 4, 5), 6.5, "c", True
+        "supervisor", "x", "b", 1, 2, 3, "id", "/r", server_log.LogPosition("/l", 4, 5), 6.5, "c", True
     )
     service.write_record(paths, record)
     assert service.read_record(paths) == record
@@ -153,7 +173,7 @@ def process(pid: int, pgrp: int, session: int = 40, start: int = 10, ppid: int =
 
 
 def record(boot: str = "boot") -> service.Record:
-    return service.Record("supervisor", "sglang", boot, 41, 7, 40, "", "", service.LogPosition("/l"), 0.0)
+    return service.Record("supervisor", "sglang", boot, 41, 7, 40, "", "", server_log.LogPosition("/l"), 0.0)
 
 
 def test_orphans_of_the_recorded_group_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,157 +218,3 @@ def test_another_roots_server_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(proc, "processes", lambda: [process(70, 70)])
     monkeypatch.setattr(proc, "environ", lambda pid: {service.ENV_RELEASE: "/r2/releases/1"})
     assert service.own_processes(service.Paths("/r"), 0, [], None) == []
-
-
-UNIT = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "MainPID": "41", "NRestarts": "0"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "stopped", "phase", "ended"),
-    [
-        ({}, False, "running", ""),
-        ({"LoadState": "not-found", "ActiveState": "inactive", "MainPID": "0"}, False, "absent", ""),
-        ({"LoadState": "not-found"}, False, "running", ""),  # its file was removed while it ran
-        ({"ActiveState": "inactive", "SubState": "dead", "MainPID": "0", "ExecMainCode": "0"}, False, "stopped", ""),
-        (
-            {
-                "ActiveState": "inactive",
-                "MainPID": "0",
-                "Result": "success",
-                "ExecMainCode": "1",
-                "ExecMainStatus": "0",
-            },
-            False,
-            "ended",
-            "exit status 0",
-        ),
-        (
-            {
-                "ActiveState": "inactive",
-                "MainPID": "0",
-                "Result": "success",
-                "ExecMainCode": "2",
-                "ExecMainStatus": "15",
-            },
-            True,
-            "stopped",
-            "",
-        ),
-        (
-            {"ActiveState": "failed", "MainPID": "0", "Result": "signal", "ExecMainCode": "2", "ExecMainStatus": "9"},
-            False,
-            "ended",
-            "terminated by SIGKILL",
-        ),
-        (
-            {"ActiveState": "failed", "MainPID": "0", "Result": "oom-kill", "ExecMainCode": "2", "ExecMainStatus": "9"},
-            False,
-            "ended",
-            "terminated by SIGKILL (oom-kill)",
-        ),
-        (
-            {
-                "ActiveState": "activating",
-                "SubState": "auto-restart",
-                "MainPID": "0",
-                "Result": "exit-code",
-                "ExecMainCode": "1",
-                "ExecMainStatus": "1",
-            },
-            False,
-            "restarting",
-            "exit status 1",
-        ),
-        ({"ActiveState": "deactivating", "SubState": "stop-sigterm"}, False, "running", ""),
-    ],
-)
-def test_systemd_state(changes: Mapping[str, str], stopped: bool, phase: str, ended: str) -> None:
-    seen = service.systemd_seen({**UNIT, **changes}, stopped)
-    assert (seen.phase, seen.ended if phase != "stopped" else "") == (phase, ended)
-
-
-class Systemctl:
-    """Answers as systemctl does, and remembers what was asked."""
-
-    def __init__(self, **shown: str) -> None:
-        self.shown = {**UNIT, "UnitFileState": "enabled", "NeedDaemonReload": "no", **shown}
-        self.calls: list[str] = []
-
-    def __call__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> tuple[int, str, str]:
-        assert command[0] == "systemctl"
-        if command[1] == "show":
-            return 0, "".join(f"{name}={value}\n" for name, value in self.shown.items()), ""
-        self.calls.append(" ".join(command[1:]))
-        return (1, "", "denied") if self.shown.get("fail") else (0, "", "")
-
-
-def test_systemd_start_reloads_enables_and_forgets_earlier_failures(tmp_path: Path) -> None:
-    systemctl = Systemctl(NeedDaemonReload="yes", UnitFileState="disabled", ActiveState="failed")
-    service.SystemdManager(service.Paths(str(tmp_path)), "sglang", systemctl).start("")
-    assert systemctl.calls == [
-        "daemon-reload",
-        "enable --quiet sglang.service",
-        "reset-failed sglang.service",
-        "start sglang.service",
-    ]
-
-
-def test_systemd_start_of_a_settled_unit_only_starts(tmp_path: Path) -> None:
-    systemctl = Systemctl(ActiveState="inactive")
-    service.SystemdManager(service.Paths(str(tmp_path)), "sglang", systemctl).start("")
-    assert systemctl.calls == ["start sglang.service"]
-
-
-def test_systemd_removal_twice_asks_only_what_can_succeed(tmp_path: Path) -> None:
-    systemctl = Systemctl(ActiveState="failed")
-    manager = service.SystemdManager(service.Paths(str(tmp_path)), "sglang", systemctl)
-    manager.remove()
-    assert systemctl.calls == ["disable --quiet sglang.service", "reset-failed sglang.service"]
-    systemctl.calls.clear()
-    systemctl.shown.update(LoadState="not-found", UnitFileState="", ActiveState="inactive")
-    manager.remove()
-    assert systemctl.calls == []
-
-
-def test_systemd_start_without_a_unit_names_the_role(tmp_path: Path) -> None:
-    with pytest.raises(service.ServiceError, match="sglang_server"):
-        service.SystemdManager(service.Paths(str(tmp_path)), "sglang", Systemctl(LoadState="not-found")).start("")
-
-
-def test_systemctl_that_fails_is_quoted(tmp_path: Path) -> None:
-    with pytest.raises(
-        service.ServiceError, match=r"systemctl stop --no-block sglang.service failed with code 1: denied"
-    ):
-        service.SystemdManager(service.Paths(str(tmp_path)), "sglang", Systemctl(fail="yes")).request_stop()
-
-
-def test_systemd_members_are_the_whole_control_group(tmp_path: Path) -> None:
-    group = tmp_path / "cg/system.slice/sglang.service"
-    (group / "inner").mkdir(parents=True)
-    (group / "cgroup.procs").write_text("41\n42\n")
-    (group / "inner/cgroup.procs").write_text("43\n")
-    systemctl = Systemctl(ControlGroup="/system.slice/sglang.service")
-    manager = service.SystemdManager(service.Paths(str(tmp_path)), "sglang", systemctl, str(tmp_path / "cg"))
-    assert sorted(manager.members()) == [41, 42, 43]
-    systemctl.shown["ControlGroup"] = "/"  # never the whole machine
-    assert manager.members() == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "booted", "uid", "kind"),
-    [
-        ("auto", True, 0, "systemd"),
-        ("auto", True, 1000, "supervisor"),
-        ("auto", False, 0, "supervisor"),
-        ("systemd", False, 1000, "systemd"),
-        ("supervisor", True, 0, "supervisor"),
-    ],
-)
-def test_manager_choice(asked: str, booted: bool, uid: int, kind: str) -> None:
-    assert service.choose_manager(asked, booted, uid) == kind
-
-
-@pytest.mark.parametrize("name", ["", "-x", "a b", "a/b", "a;b", "x\n"])
-def test_name_that_no_manager_takes_is_refused(name: str) -> None:
-    with pytest.raises(service.ServiceError, match="sglang_service_name"):
-        service.make_manager("supervisor", service.Paths("/r"), name)

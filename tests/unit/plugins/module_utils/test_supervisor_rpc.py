@@ -19,14 +19,20 @@ SPAWN = "2026-11-29 18:04:00,001 INFO spawned: 'sglang' with pid 41\n"
 @pytest.mark.parametrize(
     ("line", "how"),
     [
-        ("WARN exited: sglang (exit status 0; not expected)", "exit status 0"),
-        ("INFO exited: sglang (exit status 0; expected)", "exit status 0"),
-        ("WARN exited: sglang (terminated by SIGKILL; not expected)", "terminated by SIGKILL"),
+        ("WARN exited: sglang (exit status 0; not expected)", "exited with code 0"),
+        ("INFO exited: sglang (exit status 0; expected)", "exited with code 0"),
+        ("WARN exited: sglang (exit status 78; not expected)", "exited with code 78"),
+        ("WARN exited: sglang (terminated by SIGKILL; not expected)", "was killed by signal 9 (SIGKILL)"),
+        ("WARN exited: sglang (terminated by signal 40; not expected)", "was killed by signal 40"),
+        (
+            "WARN exited: sglang (unknown termination cause 0x1234; not expected)",
+            "ended (unknown termination cause 0x1234)",
+        ),
         (
             "WARN exited: sglang (terminated by SIGSEGV (core dumped); not expected)",
-            "terminated by SIGSEGV (core dumped)",
+            "was killed by signal 11 (SIGSEGV) and dumped core",
         ),
-        ("WARN stopped: sglang (terminated by SIGTERM)", "terminated by SIGTERM"),
+        ("WARN stopped: sglang (terminated by SIGTERM)", "was killed by signal 15 (SIGTERM)"),
     ],
 )
 def test_end_is_read_from_the_log(line: str, how: str) -> None:
@@ -66,7 +72,7 @@ def test_who_does_not_speak_xml_rpc_is_an_error(tmp_path: Path, answer: bytes | 
         server.listen()
 
         def serve() -> None:
-            connection, _ = server.accept()
+            connection, _address = server.accept()
             with connection:
                 connection.recv(65536)
                 if answer is not None:

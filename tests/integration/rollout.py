@@ -1,0 +1,305 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs the real playbooks against a root of their own and looks at what they leave: files, processes, answers.
+
+What it says about a rollout it sees itself, in /proc, on the disk and over HTTP. Only where processes are found and
+named does it use the collection's own `proc`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+INVENTORY = CHECKOUT / "inventories/local"
+#: Seconds after which a play is given up. A deploy takes 90 s on two idle cores; the machine may be a busy one.
+PLAY_TIMEOUT_S = 540
+#: One short point: that a measurement is made and recorded is what counts here, not its figures.
+SMALL_BENCHMARK = {
+    "sglang_benchmark_concurrency": [1],
+    "sglang_benchmark_input_len": 16,
+    "sglang_benchmark_output_len": 8,
+}
+
+Tree = Mapping[str, "tuple[int, int, int, int]"]
+
+
+@dataclass(frozen=True)
+class Play:
+    """What a run of a playbook showed. `silence_s`: the longest time without a new line."""
+
+    code: int
+    output: str
+    elapsed_s: float
+    silence_s: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The recap of the only host: ok, changed, failed and so on."""
+        recap = self.output.rsplit("PLAY RECAP", 1)[1]
+        return {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", recap)}
+
+    @property
+    def message(self) -> str:
+        """The `msg` of the last failed task: what a person reads at the end."""
+        last = self.output.rsplit("fatal: [localhost]: FAILED! =>", 1)[1].split("\nPLAY RECAP")[0]
+        return str(yaml.safe_load(last)["msg"])
+
+    @property
+    def failures(self) -> int:
+        """How many tasks were shown as failed, rescued ones too."""
+        return self.output.count("fatal: [localhost]: FAILED!")
+
+
+@dataclass
+class Running:
+    """A playbook that runs: its group leader, and the lines it has printed so far."""
+
+    process: subprocess.Popen[str]
+    began: float = field(default_factory=time.monotonic)
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append((time.monotonic(), line))
+
+    @property
+    def output(self) -> str:
+        return "".join(line for _when, line in self.lines)
+
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:
+        """Until the condition holds, while the play runs."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert self.process.poll() is None, f"the play ended before {what}:\n{self.output}"
+            assert time.monotonic() < deadline, f"no {what} within {timeout_s} s:\n{self.output}"
+            time.sleep(0.05)
+
+    def signal_all(self, number: int) -> None:
+        """Signal the play and everything it started that is still in its process group, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def finish(self, timeout_s: float = PLAY_TIMEOUT_S) -> Play:
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.signal_all(signal.SIGKILL)
+            pytest.fail(f"the play did not end within {timeout_s} s:\n{self.output}")
+        ended = time.monotonic()
+        self._reader.join(60)
+        times = [self.began, *(when for when, _line in self.lines), ended]
+        silence_s = max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        return Play(code, self.output, ended - self.began, silence_s)
+
+
+class Rollout:
+    """One root directory and one port, as an inventory would name them."""
+
+    def __init__(self, root: Path, port: int, uv_cache: Path) -> None:
+        self.root, self.port = root, port
+        self.variables: dict[str, Any] = {
+            "sglang_root": str(root),
+            "sglang_port": port,
+            "sglang_uv_cache": str(uv_cache),
+            **SMALL_BENCHMARK,
+        }
+
+    # --- running playbooks -------------------------------------------------------------------------------------------
+
+    def start(self, playbook: str, *options: str, **variables: Any) -> Running:
+        command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(INVENTORY), playbook, *options]
+        command += ["-e", json.dumps({**self.variables, **variables})]
+        process = subprocess.Popen(
+            command,
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        return Running(process)
+
+    def run(self, playbook: str, *options: str, **variables: Any) -> Play:
+        return self.start(playbook, *options, **variables).finish()
+
+    def deploy(self, *options: str, **variables: Any) -> Play:
+        return self.run("deploy.yml", *options, **variables)
+
+    # --- looking at processes ----------------------------------------------------------------------------------------
+
+    def server(self) -> proc.Process | None:
+        """The server's main process: the oldest that a launcher below this root started. None when none runs."""
+        releases = f"{self.root}/releases/"
+        found = [p for p in proc.processes() if proc.environ(p.pid).get("TOKFORGE_RELEASE", "").startswith(releases)]
+        return min(found, key=lambda process: process.start_ticks, default=None)
+
+    def must_run(self) -> proc.Process:
+        found = self.server()
+        assert found, f"no server of {self.root} runs"
+        return found
+
+    def processes(self) -> dict[int, str]:
+        """Every process that works in this root or names it: servers, supervisord, installers, plays."""
+        found = {}
+        for process in proc.processes():
+            with contextlib.suppress(OSError):
+                entry = Path("/proc", str(process.pid))
+                command = entry.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                cwd = os.readlink(entry / "cwd")
+                if str(self.root) in command or f"{cwd}/".startswith(f"{self.root}/"):
+                    found[process.pid] = command.strip() or process.comm
+        return found
+
+    def settle(self, timeout_s: float = 60) -> dict[int, str]:
+        """Processes that are still there after the time, other than supervisord."""
+        left: dict[int, str] = {}
+
+        def gone() -> bool:
+            left.clear()
+            left.update({pid: command for pid, command in self.processes().items() if "supervisord" not in command})
+            return not left
+
+        proc.wait_until(gone, timeout_s, poll_s=0.2)
+        return left
+
+    def listening(self) -> bool:
+        return bool(proc.listeners(self.port))
+
+    def supervisorctl(self, *arguments: str) -> str:
+        tool = next(path for path in self.root.glob("venvs/*/bin/supervisorctl"))
+        command = [str(tool), "-c", str(self.root / "state/supervisord.conf"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
+
+    def end_everything(self) -> None:
+        """Last resort of a teardown: SIGKILL to what is left, by process id."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    # --- looking at files --------------------------------------------------------------------------------------------
+
+    def release(self) -> int | None:
+        """The number of the current release, None without one."""
+        link = self.root / "current"
+        return int(os.path.basename(os.readlink(link))) if link.is_symlink() else None
+
+    def releases(self) -> list[str]:
+        return sorted(os.listdir(self.root / "releases"))
+
+    def environments(self) -> dict[str, Path]:
+        """Complete SGLang environments: version -> environment.json."""
+        found = {}
+        for path in self.root.glob("venvs/*/environment.json"):
+            version = json.loads(path.read_text())["versions"].get("sglang")
+            if version:
+                found[version] = path
+        return found
+
+    def half_environments(self) -> list[Path]:
+        """Directories of environments without the marker that makes them complete."""
+        return [
+            path for path in self.root.glob("venvs/*") if path.is_dir() and not (path / "environment.json").exists()
+        ]
+
+    def installing(self) -> bool:
+        """Whether packages of SGLang's environment are being written now."""
+        return any((path / "lib").exists() and _entries(path) > 40 for path in self.half_environments_of_sglang())
+
+    def half_environments_of_sglang(self) -> list[Path]:
+        # uv leaves no pip in an environment; the tools environment, made with venv, begins with it.
+        return [path for path in self.half_environments() if not list(path.glob("bin/pip*"))]
+
+    def facts(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads((self.root / "facts/sglang.fact").read_text())
+        return answer
+
+    # --- asking the server -------------------------------------------------------------------------------------------
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data=data, headers={"Content-Type": "application/json"}
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def version(self) -> str:
+        """The version that the server itself tells."""
+        return str(self.ask("/server_info")["version"])
+
+    def generate(self, tokens: int = 4) -> int:
+        """Ask for so many tokens; how many came."""
+        sampling = {"max_new_tokens": tokens, "ignore_eos": True}
+        answer = self.ask("/generate", {"text": "The way", "sampling_params": sampling})
+        return int(answer["meta_info"]["completion_tokens"])
+
+
+def _entries(environment: Path) -> int:
+    return sum(len(os.listdir(site)) for site in environment.glob("lib/*/site-packages"))
+
+
+def tree(root: Path, leave_out: tuple[str, ...] = ()) -> Tree:
+    """Mode, inode, size and time of change of everything below a directory, but names at its top that are left out."""
+    found = {}
+    for folder, folders, files in os.walk(root):
+        if folder == str(root):
+            folders[:] = [name for name in folders if name not in leave_out]
+        for name in [*folders, *files]:
+            path = os.path.join(folder, name)
+            seen = os.lstat(path)
+            found[path] = (seen.st_mode, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    return found
+
+
+def differences(before: Tree, after: Tree) -> list[str]:
+    """Paths that came, went or changed."""
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """Inode and time of change: equal only while nobody wrote the file anew."""
+    seen = path.stat()
+    return seen.st_ino, seen.st_mtime_ns
+
+
+@contextlib.contextmanager
+def tmpfs(path: Path, options: str) -> Iterator[None]:
+    """A file system of its own at `path`; the test is skipped where none may be mounted."""
+    path.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tokforge-test", str(path)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        # Lazily: a process that still ends must not keep the mount, and with it the memory.
+        subprocess.run(["umount", "-l", str(path)], check=True)

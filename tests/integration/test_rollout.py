@@ -1,0 +1,532 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The real SGLang through the real playbooks: first rollout, no-op, switch, refusals, failures, kills, and the end.
+
+The tests are one story in the order of the file, since a start of the server costs half a minute. Each takes what it
+needs from a fixture that makes it when it is not there, so that one test can also run alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rollout
+from rollout import Play, Rollout, Tree
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+
+pytestmark = pytest.mark.real
+
+NEWEST, OTHER = "0.5.23", "0.5.12.post1"
+# The local inventory's arguments and a backend that every release offers and no CPU can run: it crashes at start.
+CRASHING = {"max-total-tokens": 8192, "max-running-requests": 64, "attention-backend": "fa3"}
+# What a rollout that changes nothing may write: the server logs the requests that ask whether it serves.
+MAY_GROW = ("log",)
+NO_OP_LIMIT_S = 30
+# A step without a word for longer than this looks like a hang.
+SILENCE_LIMIT_S = 10
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[Path]:
+    """One directory for everything, so that environments share the files of one uv cache."""
+    path = Path(tempfile.mkdtemp(prefix="rollout-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def free_port() -> int:
+    """A port of a range that nothing is given by chance."""
+    for port in range(31700, 31790):
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)):
+                return port
+    pytest.fail("no free port between 31700 and 31790")
+
+
+@pytest.fixture(scope="module")
+def site(base: Path) -> Iterator[Rollout]:
+    made = Rollout(base / "site", free_port(), base / "uv-cache")
+    yield made
+    made.run("destroy.yml", sglang_destroy_models=True, sglang_destroy_caches=True)
+    made.end_everything()
+
+
+@pytest.fixture(scope="module")
+def deployed(site: Rollout) -> Play:
+    """The first deploy below the root."""
+    return site.deploy()
+
+
+@pytest.fixture
+def serving(site: Rollout, deployed: Play) -> Rollout:
+    """The newest release serves; deployed again when a test before left something else."""
+    if site.server() is None or not site.listening() or site.release() != 1:
+        repaired = site.deploy()
+        assert repaired.code == 0, repaired.output
+    return site
+
+
+# --- the first deploy ------------------------------------------------------------------------------------------------
+
+
+def test_check_mode_on_a_fresh_machine_predicts_changes_and_creates_nothing(site: Rollout, base: Path) -> None:
+    before = rollout.tree(base)
+    play = site.deploy("--check", "--diff")
+    assert play.code == 0, play.output
+    assert play.counts["changed"] > 0
+    assert rollout.differences(before, rollout.tree(base)) == []
+
+
+def test_first_deploy_serves_the_newest_release(site: Rollout, deployed: Play) -> None:
+    assert deployed.code == 0, deployed.output
+    assert deployed.counts["changed"] > 0
+    assert site.version() == NEWEST
+    assert site.generate(tokens=5) == 5
+
+
+def test_summary_tells_the_address_and_the_measured_speed(site: Rollout, deployed: Play) -> None:
+    summary = deployed.output.rsplit("TASK [Summary]", 1)[1]
+    assert f"SGLang serves on localhost at http://127.0.0.1:{site.port}" in summary
+    assert f"SGLang {NEWEST}" in summary
+    [speed] = re.findall(r"measured +([\d.]+) tok/s output at concurrency 1,", summary)
+    assert float(speed) > 0
+
+
+def test_no_step_is_silent_for_long(deployed: Play) -> None:
+    assert deployed.silence_s < SILENCE_LIMIT_S
+
+
+def test_fact_is_what_ansible_reads_and_is_valid(site: Rollout, deployed: Play) -> None:
+    command = [str(Path(sys.executable).with_name("ansible")), "-i", str(rollout.INVENTORY), "sglang", "-m", "setup"]
+    command += ["-a", f"gather_subset=!all,!min,local filter=ansible_local fact_path={site.root}/facts"]
+    read = subprocess.run(command, capture_output=True, text=True, cwd=rollout.CHECKOUT, check=True).stdout
+    latest = site.facts()["latest"]
+    assert latest["valid"] is True, latest["reasons"]
+    assert latest["context"]["sglang_version"] == NEWEST
+    assert [point["concurrency"] for point in latest["points"]] == [1]
+    assert latest["points"][0]["output_tok_s"] > 0
+    assert f'"id": "{latest["id"]}"' in read
+
+
+# --- the same again --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Again:
+    """A run on what serves already, with what was there before and after."""
+
+    play: Play
+    server: tuple[proc.Process, proc.Process | None]
+    written: list[str]
+
+
+def again(site: Rollout, *options: str) -> Again:
+    server, before = site.must_run(), rollout.tree(site.root, MAY_GROW)
+    play = site.deploy(*options)
+    return Again(play, (server, site.server()), rollout.differences(before, rollout.tree(site.root, MAY_GROW)))
+
+
+def same_process(pair: tuple[proc.Process, proc.Process | None]) -> bool:
+    before, after = pair
+    return after is not None and (before.pid, before.start_ticks) == (after.pid, after.start_ticks)
+
+
+@pytest.fixture(scope="module")
+def second(site: Rollout, deployed: Play) -> Again:
+    return again(site)
+
+
+def test_second_deploy_changes_nothing(second: Again) -> None:
+    assert second.play.code == 0, second.play.output
+    assert second.play.counts["changed"] == 0, second.play.output
+
+
+def test_second_deploy_leaves_the_server_running(second: Again) -> None:
+    assert same_process(second.server)
+
+
+def test_second_deploy_writes_no_file(second: Again) -> None:
+    assert second.written == []
+
+
+def test_second_deploy_is_quick(second: Again) -> None:
+    assert second.play.elapsed_s < NO_OP_LIMIT_S
+
+
+def test_check_mode_on_a_deployed_machine_changes_nothing(serving: Rollout) -> None:
+    seen = again(serving, "--check", "--diff")
+    assert seen.play.code == 0, seen.play.output
+    assert seen.play.counts["changed"] == 0, seen.play.output
+    assert seen.written == []
+    assert same_process(seen.server)
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def test_verify_passes_on_what_was_deployed(serving: Rollout) -> None:
+    play = serving.run("verify.yml")
+    assert play.code == 0, play.output
+    assert re.search(r"\d+ passed", play.output)
+
+
+def test_verify_fails_when_another_port_is_asked(serving: Rollout) -> None:
+    play = serving.run("verify.yml", sglang_port=serving.port + 1)
+    assert play.code != 0
+    assert "test_port_is_open_only_where_asked" in play.output
+
+
+def test_verify_fails_on_a_damaged_fact_file(serving: Rollout) -> None:
+    fact = serving.root / "facts/sglang.fact"
+    whole = fact.read_bytes()
+    fact.write_bytes(whole[: len(whole) // 2])
+    try:
+        play = serving.run("verify.yml")
+    finally:
+        fact.write_bytes(whole)
+    assert play.code != 0
+    assert "test_facts_are_a_mapping_of_a_known_schema" in play.output
+
+
+# --- wrong requests --------------------------------------------------------------------------------------------------
+
+SECRET = "sk-canary-0123456789"
+# What is asked, and what the message must say about it.
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "unknown version": ({"sglang_version": "0.5.99"}, ["release: ", "'0.5.99' has no lock", NEWEST, OTHER]),
+    "backend that only the other release has": (
+        {"sglang_version": OTHER, "backend": "experimental_sgl_trtllm"},
+        ["backend: 'experimental_sgl_trtllm' is no --moe-runner-backend", OTHER, "choices there: auto, "],
+    ),
+    "misspelt backend": ({"backend": "flashinfer_cutlas"}, ["did you mean flashinfer_cutlass?"]),
+    "misspelt variable": ({"sglang_prot": 1}, ["variables: sglang_prot is no variable", "sglang_port?"]),
+    "misspelt short name": ({"bakend": "auto"}, ["variables: bakend is no variable", "backend"]),
+    "unknown launch argument": (
+        {"sglang_server_args": {"max-runing-requests": 4}},
+        ["arguments: --max-runing-requests is no argument", "did you mean --max-running-requests?"],
+    ),
+    "argument of another variable": ({"sglang_server_args": {"port": 5}}, ["port is decided by sglang_port"]),
+    "secret in the arguments": ({"sglang_server_args": {"api-key": SECRET}}, ["--api-key", "sglang_server_api_key"]),
+    "short secret": ({"sglang_server_api_key": SECRET[:10]}, ["sglang_server_api_key has 10 characters"]),
+    "wrong type": ({"sglang_port": "http"}, ["values: ", "sglang_port", "int"]),
+    "port out of range": ({"sglang_port": 70000}, ["sglang_port is 70000", "65535"]),
+    # 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
+    "address of another machine": ({"sglang_host": "192.0.2.1"}, ["sglang_host 192.0.2.1 is no address of this"]),
+    "benchmark of nothing": ({"sglang_benchmark_concurrency": [0]}, ["benchmark: ", "concurrency=0 is too small"]),
+    "model without config.json": ({"model": "{base}/no-model"}, ["model: ", "{base}/no-model", "config.json"]),
+    "model of no known form": ({"model": "tiny"}, ["model: ", "'tiny'", "builtin:tiny-moe"]),
+    "too little disk": (
+        {"sglang_root": "{base}/new", "sglang_port": 31795, "sglang_min_free_bytes": 10**18},
+        ["disk: ", "1000000000.0 GB needed", "{base}"],
+    ),
+    "root below a file": (
+        {"sglang_root": "{base}/file/new", "sglang_port": 31795},
+        ["root: cannot create sglang_root {base}/file/new", "{base}/file is not a directory"],
+    ),
+}
+
+
+def refuse(site: Rollout, variables: dict[str, Any], words: list[str]) -> None:
+    """Deploy what must be refused: one message with these words, and nothing is touched."""
+    server, before = site.must_run(), rollout.tree(site.root, MAY_GROW)
+    play = site.deploy(**variables)
+    assert play.code != 0, play.output
+    assert (play.failures, play.counts["failed"], play.counts["changed"]) == (1, 1, 0), play.output
+    assert play.message.startswith("nothing was changed on localhost: 1 of the checks"), play.message
+    assert [word for word in words if word not in play.message] == [], play.message
+    assert "canary" not in play.output
+    assert rollout.differences(before, rollout.tree(site.root, MAY_GROW)) == []
+    assert same_process((server, site.server()))
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_wrong_value_is_refused_before_anything_changes(serving: Rollout, base: Path, wrong: str) -> None:
+    (base / "no-model").mkdir(exist_ok=True)
+    (base / "file").touch()
+    asked, words = REFUSED[wrong]
+
+    def placed(value: Any) -> Any:
+        return value.replace("{base}", str(base)) if isinstance(value, str) else value
+
+    refuse(serving, {name: placed(value) for name, value in asked.items()}, [placed(word) for word in words])
+    assert not (base / "new").exists()
+
+
+def test_port_of_another_process_is_refused_and_the_process_is_named(serving: Rollout) -> None:
+    program = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"{program}; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout
+    port = int(other.stdout.readline())
+    try:
+        refuse(serving, {"sglang_port": port}, [f"127.0.0.1:{port} is in use by pid {other.pid} (", "socket"])
+    finally:
+        other.communicate()
+
+
+def test_directory_that_this_user_may_not_write_is_refused(serving: Rollout, base: Path) -> None:
+    locked = base / "locked"
+    locked.mkdir(exist_ok=True)
+    locked.chmod(0o555)
+    user = {}
+    if os.geteuid() == 0:
+        if not shutil.which("su") or not Path("/usr/bin/python3").exists():
+            pytest.skip("root may write everywhere, and without su and /usr/bin/python3 there is no other user here")
+        user = {
+            "ansible_become": True,
+            "ansible_become_method": "su",
+            "ansible_become_user": "nobody",
+            "ansible_become_flags": "-s /bin/sh",
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+    asked = {"sglang_root": f"{locked}/new", "sglang_port": 31795, **user}
+    refuse(serving, asked, ["root: cannot write sglang_root", f"may not write {locked}"])
+
+
+def test_read_only_file_system_is_refused(serving: Rollout, base: Path) -> None:
+    with rollout.tmpfs(base / "read-only", "size=1m,ro"):
+        asked = {"sglang_root": f"{base}/read-only/new", "sglang_port": 31795}
+        refuse(serving, asked, ["root: cannot write sglang_root", f"may not write {base}/read-only"])
+
+
+def test_small_file_system_is_refused(serving: Rollout, base: Path) -> None:
+    with rollout.tmpfs(base / "small", "size=64m"):
+        asked = {"sglang_root": f"{base}/small/new", "sglang_port": 31795}
+        refuse(serving, asked, [f"disk: 0.1 GB free at {base}/small, 5.0 GB needed"])
+        assert list((base / "small").iterdir()) == []
+
+
+# --- a release that crashes at start ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crashed(site: Rollout, deployed: Play) -> Play:
+    """A rollout over a release that serves."""
+    return site.deploy(sglang_server_args=CRASHING)
+
+
+def test_crashing_release_fails_the_play_with_its_traceback(crashed: Play) -> None:
+    assert crashed.code != 0
+    assert crashed.counts["failed"] == 1
+    assert "release 2 failed: " in crashed.message
+    assert "Traceback (most recent call last)" in crashed.message
+    assert "FlashAttention v3" in crashed.message
+
+
+def test_crashing_release_is_rolled_back_to_the_one_that_served(site: Rollout, crashed: Play) -> None:
+    assert "rolled_back: true; release 1 was switched back and serves again" in crashed.message
+    assert site.release() == 1
+    assert site.version() == NEWEST
+    assert site.generate() == 4
+
+
+# --- stopped, killed, deployed again ---------------------------------------------------------------------------------
+
+
+def test_verify_fails_when_the_server_is_stopped(serving: Rollout) -> None:
+    serving.supervisorctl("stop", "sglang")
+    play = serving.run("verify.yml")
+    assert play.code != 0
+    assert "test_server_runs_the_current_release" in play.output
+
+
+def deploy_starts_it_again(site: Rollout) -> None:
+    installed = rollout.identity(site.environments()[NEWEST])
+    play = site.deploy()
+    assert play.code == 0, play.output
+    assert site.generate() == 4
+    assert site.release() == 1
+    assert rollout.identity(site.environments()[NEWEST]) == installed
+
+
+def test_server_that_was_stopped_by_hand_is_started_by_the_next_deploy(serving: Rollout) -> None:
+    serving.supervisorctl("stop", "sglang")
+    deploy_starts_it_again(serving)
+
+
+def test_server_that_was_killed_is_started_by_the_next_deploy(serving: Rollout) -> None:
+    assert proc.send(serving.must_run(), signal.SIGKILL)
+    deploy_starts_it_again(serving)
+
+
+# --- another release and back ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Switched:
+    """The way to the other release: what was installed before, and what the play showed."""
+
+    installed: tuple[int, int]
+    play: Play
+    version: str
+    release: int | None
+
+
+@pytest.fixture(scope="module")
+def switched(site: Rollout, deployed: Play) -> Switched:
+    installed = rollout.identity(site.environments()[NEWEST])
+    play = site.deploy(sglang_version=OTHER)
+    assert play.code == 0, play.output
+    return Switched(installed, play, site.version(), site.release())
+
+
+@pytest.fixture(scope="module")
+def back(site: Rollout, switched: Switched) -> Play:
+    """The way back, with the releases that there were."""
+    return site.deploy()
+
+
+def test_other_version_is_another_environment_and_another_release(site: Rollout, switched: Switched) -> None:
+    assert switched.version == OTHER
+    assert switched.release not in (None, 1)
+    assert set(site.environments()) == {NEWEST, OTHER}
+
+
+def test_way_back_reuses_the_first_release_and_installs_nothing(site: Rollout, switched: Switched, back: Play) -> None:
+    assert back.code == 0, back.output
+    assert site.version() == NEWEST
+    assert site.release() == 1
+    assert rollout.identity(site.environments()[NEWEST]) == switched.installed
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def destroyed(site: Rollout, deployed: Play) -> Play:
+    return site.run("destroy.yml")
+
+
+def test_destroy_ends_every_process(site: Rollout, destroyed: Play) -> None:
+    assert destroyed.code == 0, destroyed.output
+    assert site.processes() == {}
+    assert not site.listening()
+
+
+def test_destroy_removes_what_was_made_but_models_and_caches(site: Rollout, destroyed: Play) -> None:
+    assert sorted(path.name for path in site.root.iterdir()) == ["cache", "models"]
+
+
+def test_second_destroy_changes_nothing(site: Rollout, destroyed: Play) -> None:
+    before = rollout.tree(site.root)
+    play = site.run("destroy.yml")
+    assert play.code == 0, play.output
+    assert play.counts["changed"] == 0, play.output
+    assert rollout.differences(before, rollout.tree(site.root)) == []
+
+
+# --- stopped on the way to a server, from here on below a root that was destroyed ------------------------------------
+
+
+@pytest.fixture
+def fresh(site: Rollout, destroyed: Play) -> Rollout:
+    """Nothing serves yet below this root."""
+    assert site.release() is None
+    return site
+
+
+def interrupted_install(site: Rollout, number: int) -> Play:
+    """Signal a deploy, and all that it started, in the middle of the install."""
+    running = site.start("deploy.yml")
+    running.wait_for(site.installing, "packages were being installed")
+    running.signal_all(number)
+    return running.finish()
+
+
+def test_interrupt_in_the_install_leaves_no_process_and_no_environment(fresh: Rollout) -> None:
+    play = interrupted_install(fresh, signal.SIGINT)
+    assert play.code != 0
+    assert fresh.settle() == {}
+    assert fresh.environments() == {}
+
+
+def test_kill_in_the_install_leaves_no_process_and_nothing_that_counts_as_complete(fresh: Rollout) -> None:
+    play = interrupted_install(fresh, signal.SIGKILL)
+    assert play.code == -signal.SIGKILL
+    assert fresh.settle() == {}
+    assert fresh.environments() == {}
+    assert fresh.half_environments_of_sglang()
+
+
+def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves_nothing_running(
+    fresh: Rollout,
+) -> None:
+    running = fresh.start("deploy.yml")
+    running.wait_for(lambda: "nothing listens on" in running.output, "the wait for the server")
+    assert proc.send(fresh.must_run(), signal.SIGKILL)
+    killed_after_s = running.lines[-1][0] - running.began
+    play = running.finish()
+    assert play.code != 0
+    assert play.elapsed_s - killed_after_s < 20
+    assert "SIGKILL" in play.message
+    assert "rolled_back: true; no release served before it" in play.message
+    # Built anew over the one that was killed half-way.
+    assert set(fresh.environments()) == {NEWEST}
+    assert fresh.half_environments() == []
+    assert (fresh.server(), fresh.listening(), fresh.release()) == (None, False, None)
+
+
+def test_deploy_after_a_play_that_was_killed_in_the_start_takes_its_server_over(fresh: Rollout) -> None:
+    running = fresh.start("deploy.yml")
+    running.wait_for(lambda: "nothing listens on" in running.output, "the wait for the server")
+    server = fresh.must_run()
+    running.signal_all(signal.SIGKILL)
+    running.finish()
+    play = fresh.deploy()
+    assert play.code == 0, play.output
+    assert same_process((server, fresh.server()))
+    assert fresh.generate() == 4
+    assert fresh.facts()["latest"]["valid"] is True
+
+
+# --- a machine whose disk fills up -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(base: Path, deployed: Play) -> Iterator[Rollout]:
+    """A root on a file system that is too small for the environment, though the request says that little is needed."""
+    with rollout.tmpfs(base / "disk", "size=400m"):
+        made = Rollout(base / "disk/site", free_port(), base / "uv-cache")
+        made.variables["sglang_min_free_bytes"] = 1
+        yield made
+        made.run("destroy.yml", sglang_destroy_models=True, sglang_destroy_caches=True)
+        made.end_everything()
+
+
+def test_install_on_a_disk_that_fills_up_names_it_and_leaves_nothing_half(small: Rollout) -> None:
+    play = small.deploy()
+    assert play.code != 0
+    assert "free disk space there and run again" in play.message
+    assert play.failures == 1
+    assert small.environments() == {}
+    assert small.half_environments() == []
+
+
+def test_first_rollout_that_crashes_after_the_disk_was_enlarged_leaves_a_clean_stopped_state(small: Rollout) -> None:
+    subprocess.run(["mount", "-o", "remount,size=6g", str(small.root.parent)], check=True)
+    play = small.deploy(sglang_server_args=CRASHING)
+    assert play.code != 0
+    assert set(small.environments()) == {NEWEST}
+    assert "FlashAttention v3" in play.message
+    assert "rolled_back: true; no release served before it" in play.message
+    assert (small.server(), small.listening(), small.release()) == (None, False, None)
+    assert small.settle(5) == {}
