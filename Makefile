@@ -6,7 +6,7 @@ ARGS ?=
 # Progress lines must not wait in a buffer when the output is a pipe, as it is in CI.
 export PYTHONUNBUFFERED = 1
 
-PLAY = .venv/bin/ansible-playbook -i $(INVENTORY)
+PLAY = .venv/bin/ansible-playbook -i '$(INVENTORY)'
 CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help

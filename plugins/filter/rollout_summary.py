@@ -34,6 +34,7 @@ _value:
   type: str
 """
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -42,15 +43,17 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
     """Say what runs, where, how fast it was measured to be and what to run next.
 
     :param facts: ``url``, ``host``, ``inventory``, ``log``, ``environment``, ``model``, ``release``, ``backend`` and
-        ``benchmark`` as the roles leave them; ``benchmark`` is empty when nothing was measured.
+        ``benchmark`` as the roles leave them; ``benchmark`` is empty when nothing was measured. ``check_mode`` says that
+        nothing was done.
     """
     environment, model, release = facts["environment"], facts["model"], facts["release"]
     versions = environment.get("versions") or {}
     torch = (environment.get("torch") or {}).get("version") or versions.get("torch")
     named = [("SGLang", versions.get("sglang")), ("torch", torch), ("FlashInfer", versions.get("flashinfer-python"))]
+    inventory = shlex.quote(facts["inventory"])
     weights = "random weights: speed and mechanics are real, the text is not" if model.get("random_weights") else ""
     lines = [
-        f"SGLang serves on {facts['host']} at {facts['url']}",
+        f"SGLang {'would serve' if facts.get('check_mode') else 'serves'} on {facts['host']} at {facts['url']}",
         f"  model      {model.get('served_name')} ({model.get('path')})",
         f"  backend    {facts['backend']}",
         f"  versions   {', '.join(f'{name} {version}' for name, version in named if version)}",
@@ -65,9 +68,9 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
         "Next:",
         f"  ask it     curl {facts['url']}/v1/completions -H 'Content-Type: application/json' -d "
         f'\'{{"model": "{model.get("served_name")}", "prompt": "Hello", "max_tokens": 16}}\'',
-        f"  verify     make verify INVENTORY={facts['inventory']}",
-        f"  measure    make benchmark INVENTORY={facts['inventory']}",
-        f"  remove     make destroy INVENTORY={facts['inventory']}",
+        f"  verify     make verify INVENTORY={inventory}",
+        f"  measure    make benchmark INVENTORY={inventory}",
+        f"  remove     make destroy INVENTORY={inventory}",
     ]
     return "\n".join(lines)
 

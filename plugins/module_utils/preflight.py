@@ -217,10 +217,10 @@ def check_values(values: Mapping[str, Any], service_name: re.Pattern[str]) -> li
         if value is not None and not (least <= value and (most is None or value <= most)):
             limits = f"at least {least}" if most is None else f"from {least} to {most}"
             found.append(Finding(FAIL, "values", f"{name} is {value}", f"give a number {limits}"))
-    name = values.get("sglang_service_name")
-    if name is not None and not service_name.fullmatch(name):
+    unit = values.get("sglang_service_name")
+    if unit is not None and not service_name.fullmatch(unit):
         found.append(
-            Finding(FAIL, "values", f"sglang_service_name is {name!r}", "use letters, digits, _ . - only, no space")
+            Finding(FAIL, "values", f"sglang_service_name is {unit!r}", "use letters, digits, _ . - only, no space")
         )
     return found + check_secrets(values)
 

@@ -27,8 +27,8 @@ attributes:
   check_mode:
     support: full
     details:
-      - Nothing is run or written. The result C(changed) says whether a measurement would be made, so there are no RV(points)
-        then.
+      - Nothing is run or written. The result C(changed) says whether a measurement would be made, so there are no
+        RV(points) then.
   diff_mode:
     support: full
     details:

@@ -45,12 +45,17 @@ Tree = Mapping[str, "tuple[int, int, int, int]"]
 
 @dataclass(frozen=True)
 class Play:
-    """What a run of a playbook showed. `silence_s`: the longest time without a new line."""
+    """What a run of a playbook showed.
+
+    `silence_s`: the longest time without a new line. `crowd`: how many processes wanted each core at its end, at least
+    1; limits in seconds hold for an idle machine and are multiplied by it.
+    """
 
     code: int
     output: str
     elapsed_s: float
     silence_s: float
+    crowd: float
 
     @property
     def counts(self) -> dict[str, int]:
@@ -113,7 +118,8 @@ class Running:
         self._reader.join(60)
         times = [self.began, *(when for when, _line in self.lines), ended]
         silence_s = max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
-        return Play(code, self.output, ended - self.began, silence_s)
+        crowd = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+        return Play(code, self.output, ended - self.began, silence_s, crowd)
 
 
 class Rollout:
@@ -193,7 +199,7 @@ class Rollout:
 
     def supervisorctl(self, *arguments: str) -> str:
         tool = next(path for path in self.root.glob("venvs/*/bin/supervisorctl"))
-        command = [str(tool), "-c", str(self.root / "state/supervisord.conf"), *arguments]
+        command = [str(tool), "-s", f"unix://{self.root}/state/supervisor.sock", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
 
     def end_everything(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 import rollout
-from rollout import Play, Rollout, Tree
+from rollout import Play, Rollout
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 
@@ -108,7 +108,7 @@ def test_summary_tells_the_address_and_the_measured_speed(site: Rollout, deploye
 
 
 def test_no_step_is_silent_for_long(deployed: Play) -> None:
-    assert deployed.silence_s < SILENCE_LIMIT_S
+    assert deployed.silence_s < SILENCE_LIMIT_S * deployed.crowd
 
 
 def test_fact_is_what_ansible_reads_and_is_valid(site: Rollout, deployed: Play) -> None:
@@ -120,7 +120,7 @@ def test_fact_is_what_ansible_reads_and_is_valid(site: Rollout, deployed: Play) 
     assert latest["context"]["sglang_version"] == NEWEST
     assert [point["concurrency"] for point in latest["points"]] == [1]
     assert latest["points"][0]["output_tok_s"] > 0
-    assert f'"id": "{latest["id"]}"' in read
+    assert f"id: {latest['id']}" in read
 
 
 # --- the same again --------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_second_deploy_writes_no_file(second: Again) -> None:
 
 
 def test_second_deploy_is_quick(second: Again) -> None:
-    assert second.play.elapsed_s < NO_OP_LIMIT_S
+    assert second.play.elapsed_s < NO_OP_LIMIT_S * second.play.crowd
 
 
 def test_check_mode_on_a_deployed_machine_changes_nothing(serving: Rollout) -> None:
@@ -476,7 +476,7 @@ def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves
     killed_after_s = running.lines[-1][0] - running.began
     play = running.finish()
     assert play.code != 0
-    assert play.elapsed_s - killed_after_s < 20
+    assert play.elapsed_s - killed_after_s < 20 * play.crowd
     assert "SIGKILL" in play.message
     assert "rolled_back: true; no release served before it" in play.message
     # Built anew over the one that was killed half-way.

@@ -59,6 +59,13 @@ def test_summary_without_a_measurement_does_not_invent_one() -> None:
     assert "tok/s" not in text
 
 
+def test_summary_of_a_check_says_would_and_quotes_an_inventory_with_a_space() -> None:
+    text = rollout_summary(facts(check_mode=True, inventory="my boxes"))
+    assert text.startswith("SGLang would serve on box at ")
+    assert "make verify INVENTORY='my boxes'\n" in text
+    assert rollout_summary(facts()).startswith("SGLang serves on box at ")
+
+
 def test_rollback_message_names_cause_and_what_serves_now() -> None:
     text = rollback_message({"task": "Wait", "reason": "exit code 1"}, {"release": 4, "current": 3})
     assert text.startswith("release 4 failed: exit code 1\n")
