@@ -56,13 +56,17 @@ def old_python_message(version, works=works):
     )
 
 
-def inputs_id(requirements):
-    """Digest of everything that decides what the environment holds: both lock files, this script, the interpreter."""
+def inputs_id(venv, requirements):
+    """Digest of everything that decides what the environment holds: both lock files, this script, the interpreter.
+
+    And where it lies: its scripts name the interpreter by its whole path, so a moved or copied one is of no use.
+    """
     digest = hashlib.sha256()
     for path in (requirements, BOOTSTRAP, os.path.abspath(__file__)):
         with open(path, "rb") as stream:
             digest.update(stream.read() + b"\0")
-    digest.update(("%s %s" % (sys.version, os.path.realpath(sys.executable))).encode())
+    digest.update(("%s %s\0" % (sys.version, os.path.realpath(sys.executable))).encode())
+    digest.update(os.fsencode(os.path.abspath(venv)))
     return digest.hexdigest()
 
 
@@ -168,7 +172,7 @@ def run(command, what, env=None, quiet=False):
 
 def build(venv, requirements):
     """Build the environment from nothing and stamp it."""
-    wanted = inputs_id(requirements)
+    wanted = inputs_id(venv, requirements)
     started = time.monotonic()
     if os.path.lexists(venv):
         # Moved away first: a removal that is interrupted must not leave half an environment under the name.
@@ -217,7 +221,7 @@ def main(argv):
     try:
         with open(requirements, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits and then finds the work done
-            if not is_complete(venv, inputs_id(requirements)):
+            if not is_complete(venv, inputs_id(venv, requirements)):
                 build(venv, requirements)
     except (VenvError, OSError) as error:
         print("Cannot make %s: %s" % (venv, error), file=sys.stderr)

@@ -20,7 +20,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import benchmark, launch_plan, managers, releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import benchmark, launch_plan, managers, model, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils import preflight as core
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
@@ -57,13 +57,25 @@ class ActionModule(ActionBase):
             findings += core.check_values(values, managers.NAME_PATTERN)
             findings += _benchmark(values)
             findings += self._request(values)
+            findings += core.check_torch(self._task.args["lane"], values.get("sglang_torch_build"))
+            findings += core.check_source(values.get("sglang_install_source") or {})
+            findings += self._overlay(values.get("sglang_overlay"))
+            findings += _served_name(str(self._task.args["model"]), values.get("sglang_served_model_name"))
+            places = {
+                name: values[f"sglang_{name}"]
+                for name in ("facts_dir", "models_dir", "uv_cache", "install_source")
+                if values.get(f"sglang_{name}")
+            }
             target: dict[str, Any] = self._execute_module(
-                module_name="tokforge.sglang.preflight", module_args=dict(self._task.args), task_vars=variables
+                module_name="tokforge.sglang.preflight", module_args={**self._task.args, **places}, task_vars=variables
             )
             if target.get("failed"):
                 return target
             findings += [core.Finding(**finding) for finding in target["findings"]]
         result.update(changed=False, findings=[finding.as_dict() for finding in findings])
+        for finding in findings:
+            if finding.level == core.WARN:
+                self._display.warning(core.render([finding]))
         failed = core.failures(findings)
         if failed:
             host = variables.get("inventory_hostname", "the host")
@@ -89,16 +101,38 @@ class ActionModule(ActionBase):
                 if name not in variables:
                     continue
                 try:
-                    values[name] = given[name] = self._templar.template(variables[name])
+                    value = self._templar.template(variables[name])
                 except AnsibleError as error:
                     problems.setdefault(role, []).append(f"{name} cannot be evaluated: {error}")
+                    continue
+                problem = core.shape_problem(name, value, declared[name])
+                if problem:
+                    problems.setdefault(role, []).append(problem)
+                else:
+                    values[name] = given[name] = value
             # A variable that is not set falls back to its role's default, so nothing is required here.
             spec = {name: {**option, "required": False} for name, option in declared.items() if name in given}
             outcome = ArgumentSpecValidator(_plain(spec)).validate(given)
             secrets = [name for name, option in spec.items() if option.get("no_log")]
             problems.setdefault(role, []).extend(_without_values(outcome.error_messages, secrets))
-            values.update({name: outcome.validated_parameters[name] for name in given})
+            # A path stays as it was given: the validator would expand it with the controller's environment.
+            values.update(
+                {
+                    name: given[name] if spec[name].get("type") == "path" else outcome.validated_parameters[name]
+                    for name in given
+                }
+            )
         return problems, values
+
+    def _overlay(self, overlay: str | None) -> list[core.Finding]:
+        """The overlay must be found where role sglang_install will look: its files, or the playbook's."""
+        if not overlay:
+            return []
+        bases = [ROLES / "sglang_install" / "files", ROLES / "sglang_install", Path(self._loader.get_basedir())]
+        if any((base / part / overlay).exists() for base in bases for part in ("", "files")):
+            return []
+        message = f"sglang_overlay {overlay!r} is not there on the controller"
+        return [core.Finding(core.FAIL, "overlay", message, "give a directory or a file that exists, or leave it out")]
 
     def _request(self, values: Mapping[str, Any]) -> list[core.Finding]:
         """Release, backend and launch arguments against the data of the release."""
@@ -130,6 +164,19 @@ class ActionModule(ActionBase):
             except launch_plan.PlanError as error:
                 findings += [core.Finding(core.FAIL, "arguments", problem) for problem in error.facts["problems"]]
         return findings
+
+
+def _served_name(text: str, given: str | None) -> list[core.Finding]:
+    """The name the model gets must be one that a server can carry. A text of no known form is the target's to tell."""
+    try:
+        name = given or model.parse(text).served_name
+    except model.ModelError:
+        return []
+    try:
+        model.check_served_name(name)
+    except model.ModelError as error:
+        return [core.Finding(core.FAIL, "model", str(error))]
+    return []
 
 
 def _benchmark(values: Mapping[str, Any]) -> list[core.Finding]:

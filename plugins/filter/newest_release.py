@@ -18,6 +18,9 @@ options:
     description: The lane, C(cpu) or C(cuda13).
     type: str
     required: true
+  unknown:
+    description: What to give for anything that is no lane. Left out, that is an error.
+    type: str
 """
 
 EXAMPLES = r"""
@@ -32,23 +35,29 @@ _value:
   type: str
 """
 
-from typing import Callable
+from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import releases
 
 
-def newest_release(lane: str) -> str:
-    """Newest locked release of a lane; an unknown lane is an error that names the lanes there are."""
+def newest_release(lane: Any, unknown: str | None = None) -> str:
+    """Newest locked release of a lane; an unknown lane is an error that names those there are, or gives `unknown`."""
     try:
+        if not isinstance(lane, str):
+            raise releases.ReleaseError(
+                f"a lane is a name, not {lane!r}; use one of {', '.join(releases.known_lanes())}"
+            )
         return releases.newest(lane)
-    except (KeyError, ValueError) as error:
+    except releases.ReleaseError as error:
+        if unknown is not None:
+            return unknown
         raise AnsibleFilterError(f"no SGLang release for lane {lane!r}: {error}") from error
 
 
 class FilterModule:
     """Filters of this file."""
 
-    def filters(self) -> dict[str, Callable[[str], str]]:
+    def filters(self) -> dict[str, Callable[..., str]]:
         return {"newest_release": newest_release}

@@ -14,13 +14,15 @@ description:
   - Says which release failed and why, whether it was rolled back, and what runs now.
 options:
   _input:
-    description: The failed C(task) and its C(reason).
+    description:
+      - The failed C(task) and its C(reason). When going back failed, the same of it under C(going_back), and then of
+        stopping the server under C(stopping) or, where that went well, C(serves), the release that serves or nothing.
     type: dict
     required: true
   release:
     description:
       - The release facts after the switch back, with C(release) (the one that failed) and C(current) (a number
-        or none).
+        or none), C(restored) (whether the link was switched back) and C(taken_over) (whether another rollout switched).
     type: dict
     required: true
 """
@@ -44,18 +46,42 @@ from typing import Any, Callable
 def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> str:
     """Say what failed, that the previous state is back, and which release runs now.
 
-    :param failure: ``task`` and ``reason`` of the failed task.
+    :param failure: ``task`` and ``reason`` of the failed task, and what happened when going back failed.
     :param release: the facts after the switch back: ``release`` (the one that failed) and ``current`` (or None).
     """
     current: int | None = release.get("current")
     failed = release.get("release")
-    if current is None:
-        state = "rolled_back: true; no release served before it, so the server was stopped and nothing is current"
+    if failure.get("going_back"):
+        state = _not_back(failure, failed)
+    elif release.get("taken_over"):
+        state = (
+            f"rolled_back: false; another rollout is at work here: {_named(current)} is current in the meantime. What"
+            " it made was left alone; run again when it has ended"
+        )
     elif current == failed:
         state = "rolled_back: false; it is the release that served before, so it was left as it is"
+    elif not release.get("restored", True):
+        state = f"rolled_back: false; it was not switched to, {_named(current)} is current as before"
+    elif current is None:
+        state = "rolled_back: true; no release served before it, so the server was stopped and nothing is current"
     else:
         state = f"rolled_back: true; release {current} was switched back and serves again"
     return f"release {failed} failed: {failure['reason']}\n{state}. The failed task was '{failure['task']}'."
+
+
+def _named(number: int | None) -> str:
+    return "no release" if number is None else f"release {number}"
+
+
+def _not_back(failure: Mapping[str, Any], failed: Any) -> str:
+    back, stopping, serves = failure["going_back"], failure.get("stopping"), failure.get("serves")
+    if stopping:
+        left = f"stopping the server failed as well, in task '{stopping['task']}': {stopping['reason']}"
+    elif serves:
+        left = f"release {serves} serves and was left as it is"
+    else:
+        left = f"nothing serves, and no server of release {failed} is left running"
+    return f"rolled_back: false; going back failed too, in task '{back['task']}': {back['reason']}\n{left}"
 
 
 class FilterModule:

@@ -104,7 +104,7 @@ def check_server(target: Target, api_key: str | None) -> None:
         raise BenchmarkError(
             f"benchmark of {url}: no answer ({reason}); start the server or correct host and port"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BenchmarkError(
             f"benchmark of {url}: the answer is not a list of models; another program may hold the port"
         ) from error
@@ -217,6 +217,7 @@ def collect(run_dir: str, parameters: Parameters, random_weights: bool, hidden: 
         path = output_file(run_dir, concurrency)
         try:
             result = _read_output(path)
+            clean = benchmark.redact(result, hidden)
         except FileNotFoundError:
             # The process' own failure says why; a point that is not there is named by judge_run.
             continue
@@ -224,7 +225,7 @@ def collect(run_dir: str, parameters: Parameters, random_weights: bool, hidden: 
             _hide(path, hidden)
             failures.append(f"concurrency {concurrency}: {error}")
             continue
-        write_atomic(path, benchmark.redact(result, hidden))
+        write_atomic(path, clean)
         points.append(benchmark.judge_point(result, parameters, concurrency, random_weights))
     return Collected(points, "; ".join(failures) or None)
 

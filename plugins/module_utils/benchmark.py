@@ -192,7 +192,7 @@ def fingerprint(context: Mapping[str, Any], parameters: Parameters) -> str:
     subject = {"engine": ENGINE, "context": configuration, "parameters": parameters.as_dict()}
     try:
         canonical = json.dumps(subject, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise BenchmarkError(f"fingerprint of the benchmark's context: {error}; use plain values only") from error
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -218,7 +218,7 @@ def parse_output(data: bytes, where: str) -> dict[str, Any]:
         raise BenchmarkError(f"benchmark output in {where}: the last line is half-written; {advice}")
     try:
         result = json.loads(lines[-1])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BenchmarkError(f"benchmark output in {where}: the last line is not JSON ({error}); {advice}") from error
     if not isinstance(result, dict):
         raise BenchmarkError(
@@ -241,7 +241,10 @@ def redact(result: Mapping[str, Any], secrets: Iterable[str] = ()) -> bytes:
             name: _REDACTED if value and isinstance(value, str) and _SECRET_NAME.search(name) else value
             for name, value in info.items()
         }
-    return hide(json.dumps(clean).encode() + b"\n", secrets)
+    try:
+        return hide(json.dumps(clean).encode() + b"\n", secrets)
+    except RecursionError as error:
+        raise BenchmarkError(f"benchmark output: it is nested too deep ({error}); see the benchmark's log") from error
 
 
 def hide(data: bytes, secrets: Iterable[str]) -> bytes:
@@ -274,6 +277,7 @@ def judge_point(
         *_unreadable(result),
         *_other_run(result, parameters, concurrency),
         *_incomplete(result, point),
+        *_uncounted(result, point),
         *_wrong_input_length(result, point),
         *_wrong_output_length(result, point, parameters.ignore_eos),
         *([] if random_weights else _degenerate(texts)),
@@ -362,9 +366,13 @@ def judge_run(
 
 def _number(value: Any) -> float | None:
     """`value` as a finite number, else None. A bool is no number here although Python says so."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _numbers(value: Any) -> list[float]:
@@ -387,11 +395,24 @@ def _unreadable(result: Mapping[str, Any]) -> Iterable[str]:
         yield f"bench_serving wrote no {', '.join(missing)}"
     broken = [key for key in _NUMBERS.values() if key in result and _number(result[key]) is None]
     if broken:
-        yield f"not a finite number: {', '.join(f'{key}={result[key]}' for key in broken)}"
+        yield f"not a finite number: {', '.join(f'{key}={str(result[key])[:40]}' for key in broken)}"
     for key in _RATES.values():
         value = _number(result.get(key))
         if value is not None and value <= 0:
             yield f"{key} is {value:g}"
+    yield from _impossible(result)
+
+
+def _impossible(result: Mapping[str, Any]) -> Iterable[str]:
+    """Figures that no clock and no counter gives."""
+    for key in (*_LATENCIES.values(), *_COUNTS.values(), *_OTHERS.values()):
+        value = _number(result.get(key))
+        if value is None:
+            continue
+        if value < 0 or (value == 0 and key in _OTHERS.values()):
+            yield f"{key} is {value:g}"
+        elif key in _COUNTS.values() and not value.is_integer():
+            yield f"{key} is {value:g}, not a whole number"
 
 
 def _other_run(result: Mapping[str, Any], parameters: Parameters, concurrency: int) -> Iterable[str]:
@@ -421,6 +442,14 @@ def _last_line(text: str) -> str:
     """The line of a traceback that says what happened, bounded: a server's error page can be long."""
     lines = text.strip().splitlines()
     return lines[-1][:300] if lines else "no message"
+
+
+def _uncounted(result: Mapping[str, Any], point: Mapping[str, Any]) -> Iterable[str]:
+    """Lengths that are not there cannot be held against what was asked."""
+    for key in ("input_lens", "output_lens"):
+        found = len(_numbers(result.get(key)))
+        if key in result and found != point["num_prompts"]:
+            yield f"{key} has {found} lengths for {point['num_prompts']} requests"
 
 
 def _wrong_input_length(result: Mapping[str, Any], point: Mapping[str, Any]) -> Iterable[str]:

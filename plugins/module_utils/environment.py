@@ -10,6 +10,7 @@ directory without one removes it and builds again, so an install that was stoppe
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -21,7 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, interpreters
-from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build import MARKER, Builder
+from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build import (
+    DISK_HINT,
+    MARKER,
+    SCHEMA_VERSION,
+    Builder,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import (
     Request,
     check_locks,
@@ -29,10 +35,20 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.environment_reques
     identity,
     version_problems,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import check_root, claim_root
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import Torch
 
 LOCK_WAIT_S = 1800
+_OS_HINTS = {
+    errno.ENOSPC: DISK_HINT,
+    errno.EDQUOT: "free disk space there or raise the quota, and run again",
+    errno.EROFS: "choose a root on a file system that can be written",
+    errno.EISDIR: "remove the directory that lies in the place of the file and run again",
+    errno.ENOTDIR: "remove the file that lies in the place of the directory and run again",
+    errno.EACCES: "run as a user who may do so",
+    errno.EPERM: "run as a user who may do so",
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,17 @@ def ensure(request: Request, check_mode: bool = False, environ: Mapping[str, str
 
     Raises InstallError. Nothing that a later run takes for complete is left then.
     """
+    try:
+        return _ensure(request, check_mode, environ)
+    except OSError as error:
+        place = error.filename or request.root
+        hint = _OS_HINTS.get(error.errno or 0, "look at it and run again")
+        raise InstallError(
+            f"making an environment below {request.root}: {place}: {error.strerror or error}; {hint}", path=place
+        ) from error
+
+
+def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | None) -> Outcome:
     check_locks(request)
     python = interpreters.choose(request.python, request.requires_python, needs_venv=request.installer == "pip")
     tree = _tree_state(request, check_mode)
@@ -66,12 +93,19 @@ def ensure(request: Request, check_mode: bool = False, environ: Mapping[str, str
     path = os.path.join(request.root, "venvs", env_id)
     facts, missing = read_marker(path, env_id)
     if facts is not None:
-        return _existing(request, env_id, path, facts, "complete")
+        found = _existing(request, env_id, path, facts, "complete")
+        if not check_mode:
+            # Only a root from before there was a marker lacks it. Whoever may not write there changes nothing anyway.
+            with suppress(OSError):
+                claim_root(request.root)
+        return found
     check_place(request)
     if check_mode:
         return Outcome(True, env_id, path, False, f"would be built: {missing}")
     venvs = os.path.dirname(path)
     with _readable_by_all():
+        _make_directories(request.root)
+        claim_root(request.root)
         _make_directories(venvs)
         with exclusive(os.path.join(venvs, f".{env_id}.lock")) as lock_fd:
             facts, missing = read_marker(path, env_id)
@@ -127,6 +161,7 @@ def check_place(request: Request) -> None:
             "run as a user who may write there",
             path=existing,
         )
+    check_root(request.root)
     free_bytes = shutil.disk_usage(existing).free
     if free_bytes < request.min_free_bytes:
         raise InstallError(
@@ -165,13 +200,49 @@ def read_marker(path: str, env_id: str) -> tuple[dict[str, Any] | None, str]:
         raise InstallError(
             f"reading {path}/{MARKER}: {error.strerror}; run as the user who installed it", path=path, id=env_id
         ) from error
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, f"its {MARKER} is damaged"
-    if not isinstance(facts, dict) or facts.get("id") != env_id or not isinstance(facts.get("versions"), dict):
+    schema = facts.get("schema_version") if isinstance(facts, dict) else None
+    if type(schema) is int and schema > SCHEMA_VERSION:
+        # Complete for the version that made it, which may serve from it.
+        raise InstallError(
+            f"reading {path}/{MARKER}: it has schema {schema}, this version of tokforge.sglang knows {SCHEMA_VERSION}; "
+            "use the newer version of the collection, or another root",
+            path=path,
+            id=env_id,
+            schema_version=schema,
+        )
+    if type(schema) is not int or schema != SCHEMA_VERSION or not _well_formed(facts):
+        return None, f"its {MARKER} is damaged"
+    if facts.get("id") != env_id:
         return None, f"its {MARKER} is of another environment"
     if not os.access(os.path.join(path, "bin", "python"), os.X_OK):
         return None, "the Python it was made with is gone"
     return facts, ""
+
+
+def _well_formed(facts: Mapping[str, Any]) -> bool:
+    """Whether everything that is read of a marker has the type that is counted on."""
+    versions, torch = facts.get("versions"), facts.get("torch")
+    editable, install_s = facts.get("editable", []), facts.get("install_s")
+    return (
+        isinstance(versions, dict)
+        and all(isinstance(version, str) for version in versions.values())
+        and (torch is None or _well_formed_torch(torch))
+        and isinstance(editable, list)
+        and all(isinstance(name, str) and name in versions for name in editable)
+        and all(isinstance(facts.get(name, {}), dict) for name in ("hash_exempt", "unlocked"))
+        and (install_s is None or type(install_s) in (int, float))
+    )
+
+
+def _well_formed_torch(torch: Any) -> bool:
+    return (
+        isinstance(torch, dict)
+        and isinstance(torch.get("version"), str)
+        and "cuda" in torch
+        and (torch["cuda"] is None or isinstance(torch["cuda"], str))
+    )
 
 
 @contextmanager

@@ -31,10 +31,13 @@ MARKER = "environment.json"
 # 6800 of them, and compiling those makes its first start 14 CPU seconds longer, on one core. So on 2 cores (42 s, not
 # 14 s) it is quicker to leave it to the first start, and from 6 cores on the install does it in the same time or less.
 COMPILE_FROM_CPUS = 6
+# Less than this free means that the disk ran full: no environment fits into it, whatever the installer says.
+ALMOST_FULL_BYTES = 16 << 20
+DISK_HINT = "free disk space there and run again"
 _TAIL_LINES = 12
 # What the installers say when they stop, and what helps.
 _HINTS = (
-    (r"No space left on device|os error 28", "free disk space there and run again"),
+    (r"No space left on device|os error 28", DISK_HINT),
     (
         r"[Hh]ash mismatch|THESE PACKAGES DO NOT MATCH THE HASHES",
         "a file is not the one that was locked: look at where packages come from, or, for a build of your own, name "
@@ -133,11 +136,14 @@ class Builder:
             hint = next(
                 (hint for pattern, hint in _HINTS if re.search(pattern, output)), "see the installer's words above"
             )
+            free_bytes = shutil.disk_usage(os.path.dirname(self.path)).free
+            if free_bytes < ALMOST_FULL_BYTES:
+                hint = f"only {free_bytes / 1e6:.1f} MB are free at {os.path.dirname(self.path)}: {DISK_HINT}"
             raise InstallError(
                 f"{what} {self.path}: {os.path.basename(command[0])} ended with {done.returncode}: {tail}; {hint}",
                 path=self.path,
                 log=output,
-                free_bytes=shutil.disk_usage(os.path.dirname(self.path)).free,
+                free_bytes=free_bytes,
             )
         return done.stdout
 

@@ -9,17 +9,19 @@ that would refuse later in the rollout, so that both say the same.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import shutil
 import socket
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    checkout,
     environment,
     environment_build,
+    environment_request,
     install_error,
     interpreters,
     managers,
@@ -27,11 +29,12 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     preflight,
     proc,
     releases,
+    result_store,
     service,
     supervisor_manager,
     systemd_manager,
 )
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 
 #: Room in bytes that a rollout needs when its environment is there already: release files, logs, bench output.
 SMALL_NEED_BYTES = 200_000_000
@@ -39,10 +42,75 @@ SMALL_NEED_BYTES = 200_000_000
 
 def root(path: str) -> list[Finding]:
     """Can everything below the root be made?"""
+    place = preflight.check_root_place(plain(path), os.path.realpath(path), homes()) if path.startswith("/") else []
+    return place or directory("sglang_root", path, runs=True)
+
+
+def plain(path: str) -> str:
+    """An absolute path without double or trailing slashes and dots: the same directory always has the same name."""
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def homes() -> list[str]:
+    """The home directories of the user who does this, and root's."""
+    found = [os.environ.get("HOME", "")]
+    for uid in {0, os.geteuid()}:
+        try:
+            found.append(pwd.getpwuid(uid).pw_dir)
+        except KeyError:
+            # A container may run as a number that no account has.
+            continue
+    return [os.path.realpath(home) for home in found if home.startswith("/")]
+
+
+def own_name() -> str:
+    """The user who does this, `uid N` when the number has no account."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
+
+
+def directory(name: str, path: str, runs: bool = False) -> list[Finding]:
+    """Can entries be made in the directory that the variable names? It or the nearest one above it must be there."""
     existing = environment.nearest_existing(path) if path.startswith("/") else path
-    return preflight.check_writable(
-        path, existing, os.path.isdir(existing), os.access(existing, os.W_OK | os.X_OK), getpass.getuser()
-    )
+    writable = os.access(existing, os.W_OK | os.X_OK) if "\0" not in existing else False
+    findings = preflight.check_writable(path, existing, os.path.isdir(existing), writable, own_name(), name)
+    if preflight.failures(findings):
+        return findings
+    status = os.statvfs(existing)
+    return preflight.check_file_system(name, path, existing, status.f_blocks, status.f_flag, runs) or findings
+
+
+def facts(facts_dir: str) -> list[Finding]:
+    """Can results be added to the fact file that is there?"""
+    try:
+        result_store.read(facts_dir)
+    except result_store.CorruptError as error:
+        return [Finding(WARN, "facts", str(error), "it will be set aside and a new one begun")]
+    except result_store.StoreError as error:
+        return [Finding(FAIL, "facts", str(error))]
+    return []
+
+
+def source(path: str, given: Mapping[str, Any]) -> list[Finding]:
+    """Is what SGLang is installed from there? What the variable must say is judged before, on the controller."""
+    kind, place = given.get("type") or "index", given.get("path")
+    if not place or not str(place).startswith("/"):
+        return []
+    try:
+        if kind == "wheelhouse":
+            wanted = environment_request.Source("wheelhouse", place)
+            environment.check_place(environment_request.Request(path, "sglang", "", source=wanted))
+        elif kind == "checkout" and not given.get("url"):
+            checkout.state_of(place, given.get("commit"))
+        elif kind == "checkout":
+            return directory("sglang_install_source.path", place)
+    except install_error.InstallError as error:
+        return [Finding(FAIL, "source", f"sglang_install_source: {error}")]
+    except OSError as error:
+        return [Finding(FAIL, "source", f"sglang_install_source: cannot read {place}: {error.strerror}")]
+    return []
 
 
 def space(path: str, version: str, need_bytes: int) -> list[Finding]:
@@ -76,14 +144,21 @@ def port(path: str, host: str, number: int) -> list[Finding]:
         holders = service.port_holders(host, number)
     except service.ServiceError as error:
         return [Finding(FAIL, "port", str(error))]
+    except ValueError:
+        # The idna encoding refuses it: an empty label, one of more than 63 characters, or a NUL.
+        remedy = "set sglang_host to an address of this host"
+        return [Finding(FAIL, "port", f"sglang_host {host!r} is neither an address nor a host name", remedy)]
     if not bindable(host):
         # SGLang's scheduler tries again for ten minutes before it gives up on such an address.
         remedy = "set sglang_host to 127.0.0.1, 0.0.0.0 or an address of the machine"
         return [Finding(FAIL, "port", f"sglang_host {host} is no address of this machine", remedy)]
-    releases = os.path.join(path, "releases") + os.sep
+    # A server that was started through another name of the same root is ours as well.
+    releases = os.path.join(os.path.realpath(path), "releases") + os.sep
     for holder in holders:
         foreign = [
-            pid for pid in holder.pids if not proc.environ(pid).get(service.ENV_RELEASE, "").startswith(releases)
+            pid
+            for pid in holder.pids
+            if not os.path.realpath(proc.environ(pid).get(service.ENV_RELEASE, "/")).startswith(releases)
         ]
         words = ", ".join(f"pid {pid} ({proc.cmdline(pid)})" for pid in foreign or holder.pids)
         if foreign or not holder.pids:
@@ -118,7 +193,7 @@ def manager(path: str, asked: str) -> list[Finding]:
                 Finding(
                     FAIL,
                     "service",
-                    f"systemd units need root and this is {getpass.getuser()}",
+                    f"systemd units need root and this is {own_name()}",
                     "run with become, or set sglang_service_manager to supervisor",
                 )
             ]
@@ -153,12 +228,20 @@ def python(asked: str, version: str) -> list[Finding]:
 
 def everything(params: Mapping[str, Any]) -> list[Finding]:
     """All looks, for the module, which has the keys as its parameters."""
-    findings = root(params["root"])
+    path = plain(params["root"]) if params["root"].startswith("/") else params["root"]
+    findings = root(path)
     # Without a usable root, room and socket below it would be told about a directory that nobody will use.
     if not preflight.failures(findings):
-        findings += space(params["root"], params["version"], params["min_free_bytes"])
-        findings += manager(params["root"], params["manager"])
+        findings += space(path, params["version"], params["min_free_bytes"])
+        findings += manager(path, params["manager"])
+        findings += source(path, params.get("install_source") or {})
+    others = [(name, params[name]) for name in ("facts_dir", "models_dir", "uv_cache") if params.get(name)]
+    for name, other in others:
+        findings += directory(f"sglang_{name}", other)
+    # In a place that is refused above, the fact file would only be a second message about the same.
+    if not any(finding.check in ("root", "directory") for finding in preflight.failures(findings)):
+        findings += facts(params.get("facts_dir") or os.path.join(path, "facts"))
     if params["version"] in releases.known():
         # An unknown release is told by the controller; what it needs is not known here.
         findings += python(params["python"], params["version"])
-    return [*findings, *port(params["root"], params["host"], params["port"]), *model_source(params["model"])]
+    return [*findings, *port(path, params["host"], params["port"]), *model_source(params["model"])]

@@ -128,7 +128,7 @@ def read_config(directory: str) -> dict[str, Any]:
         raise ModelError(
             f"cannot read {path}: {error.strerror}; make it readable for the user of the server", path=directory
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(
             f"cannot use model config {path}: it is not JSON ({error}); copy the file again", path=directory
         ) from error
@@ -170,10 +170,10 @@ def inspect_directory(
 
 
 def _check_weights(directory: str, sizes: Mapping[str, int]) -> None:
-    if not any(name.endswith(_WEIGHTS) for name in sizes):
+    if not any(name.endswith(_WEIGHTS) and size for name, size in sizes.items()):
         raise ModelError(
-            f"cannot use model directory {directory}: it has no weights (no"
-            f" {', '.join('*' + end for end in _WEIGHTS)}); finish the download, or set"
+            f"cannot use model directory {directory}: it has no weights (no {', '.join('*' + end for end in _WEIGHTS)}"
+            " with anything in it); finish the download, or set"
             " sglang_model_random_weights to serve random ones",
             path=directory,
         )
@@ -183,18 +183,25 @@ def _check_weights(directory: str, sizes: Mapping[str, int]) -> None:
     try:
         with open(os.path.join(directory, index), encoding="utf-8") as handle:
             shards = set(json.load(handle)["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not shards or not all(isinstance(shard, str) for shard in shards):
+            raise ValueError("weight_map must name files, and at least one")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(
             f"cannot read {os.path.join(directory, index)}: {error!r}; copy the file again", path=directory
         ) from error
-    missing = sorted(shard for shard in shards if not os.path.isfile(os.path.join(directory, str(shard))))
+    missing = sorted(shard for shard in shards if not _size(os.path.join(directory, shard)))
     if missing:
         raise ModelError(
-            f"cannot use model directory {directory}: {len(missing)} of {len(shards)} weight files are missing,"
-            f" {missing[0]} first; finish the copy",
+            f"cannot use model directory {directory}: {len(missing)} of {len(shards)} weight files are missing or"
+            f" empty, {missing[0]} first; finish the copy",
             path=directory,
             missing=missing,
         )
+
+
+def _size(path: str) -> int:
+    """Size of a file in bytes, 0 when there is none."""
+    return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 def _check_readable(paths: list[str], user: str | None) -> None:

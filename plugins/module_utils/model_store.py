@@ -65,14 +65,16 @@ def incomplete_because(directory: str, source: Source) -> str | None:
             marker = json.load(handle)
         files: dict[str, int] = marker["files"]
         made = (marker["schema_version"], marker["source"], marker["repo_id"], marker["revision"])
-        listed = {str(name): int(size) for name, size in files.items()}
+        # Without a config nothing can be served, whatever else the marker says.
+        if "config.json" not in files or not all(type(size) is int for size in files.values()):
+            raise ValueError(files)
     except FileNotFoundError:
         return "it was never finished" if os.path.isdir(directory) else "it is not there"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"its {MARKER} is damaged"
     if made != (SCHEMA_VERSION, source.kind, source.repo_id, source.revision):
         return f"it holds {made[2] or made[1]} {made[3]}"
-    wrong = wrong_files(directory, listed)
+    wrong = wrong_files(directory, files)
     return f"{wrong[0]} is missing or has the wrong size" if wrong else None
 
 

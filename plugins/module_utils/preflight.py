@@ -10,10 +10,13 @@ a request at once instead of one a run.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from ansible.module_utils.common.validation import check_type_dict
 
 OK = "ok"
 WARN = "warn"
@@ -46,10 +49,55 @@ SHORTEST_KEY = 16
 BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "sglang_port": (1, 65535),
     "sglang_keep_releases": (0, None),
+    "sglang_min_free_bytes": (0, None),
+    "sglang_model_min_free_bytes": (0, None),
+    "sglang_log_max_bytes": (0, None),
+    "sglang_log_backups": (0, None),
     "sglang_ready_timeout_s": (1, None),
     "sglang_ready_new_tokens": (1, None),
     "sglang_stop_timeout_s": (1, None),
     "sglang_benchmark_timeout_s": (1, None),
+}
+
+
+#: What must not be in the root. supervisord expands %(x)s and ends a value at " ;", systemd expands % and $, a newline
+#: ends a line in both, and a quote, a tilde or a backslash means something to the one or the other, or to a shell.
+_UNFIT_ROOT = re.compile(r"[\x00-\x1f\x7f%$;~'\"`\\\\]")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: Directories of the system. Everything below a root belongs to rollouts and goes with them, so none of these is one.
+SYSTEM_DIRECTORY = re.compile(
+    r"/|/(bin|boot|dev|etc|home|lib|lib32|lib64|libx32|media|mnt|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)|/dev/shm"
+    r"|/usr/(local/)?(bin|etc|games|include|lib|lib32|lib64|libexec|libx32|local|sbin|share|src)"
+    r"|/var/(backups|cache|lib|local|lock|log|mail|opt|run|spool|tmp)"
+)
+
+#: Nothing below these is for rollouts either.
+SYSTEM_TREES = (
+    "/bin",
+    "/boot",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/sbin",
+)
+
+_KINDS: Mapping[str, str] = {
+    "str": "one text",
+    "path": "one path",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "list": "a list",
 }
 
 
@@ -97,15 +145,62 @@ def unknown_variables(names: Iterable[str], extra: Iterable[str], known: Iterabl
     for name in sorted(set(names) | extras):
         if name in passable or name.startswith(("ansible_", "_")):
             continue
-        near = difflib.get_close_matches(name, sorted(declared), n=2, cutoff=LIKENESS)
         ours = name.startswith(PREFIX)
-        if not ours and not (name in extras and near):
+        # A name without the prefix can only be meant for one of the short names.
+        candidates = [known for known in sorted(declared) if ours or not known.startswith(PREFIX) or name in extras]
+        near = difflib.get_close_matches(name, candidates, n=2, cutoff=LIKENESS)
+        if not ours and not near:
             continue
         remedy = f"did you mean {' or '.join(near)}?" if near else "see the table of variables in README.md"
+        # In an inventory the name may be somebody else's, so there it is only told.
+        level = FAIL if ours or name in extras else WARN
         found.append(
-            Finding(FAIL, "variables", f"{name} is no variable of this collection, so it would change nothing", remedy)
+            Finding(level, "variables", f"{name} is no variable of this collection, so it would change nothing", remedy)
         )
     return found
+
+
+def shape_problem(name: str, value: Any, option: Mapping[str, Any]) -> str | None:
+    """Why a value cannot be what its option declares, or None.
+
+    Stricter than Ansible, which turns nearly anything into text. The message never shows the value: it may be secret.
+    """
+    if value is None:
+        return f"{name} is empty; give a value or leave it out"
+    kind = option.get("type", "str")
+    wanted = _KINDS.get(kind)
+    given = _shape(value)
+    fits = True
+    if kind in ("str", "path", "int", "float", "bool"):
+        fits = given not in ("a mapping", "a list") and not (kind in ("int", "float") and isinstance(value, bool))
+    elif kind == "dict" and given != "a mapping":
+        try:
+            check_type_dict(value)
+        except (TypeError, ValueError):
+            fits = False
+    elif kind == "list":
+        fits = given not in ("a mapping", "true or false")
+    if not fits and option.get("no_log"):
+        return f"{name} has a value of the wrong type (not shown, it is a secret); give {wanted}"
+    if not fits:
+        return f"{name} is {given}; give {wanted}"
+    inner: list[tuple[str, Any, Mapping[str, Any]]] = []
+    if isinstance(value, Mapping):
+        inner += [(f"{name}.{key}", value[key], sub) for key, sub in option.get("options", {}).items() if key in value]
+    if kind == "list" and isinstance(value, (list, tuple)) and "elements" in option:
+        element = {"type": option["elements"], "no_log": option.get("no_log", False)}
+        inner += [(f"{name}[{index}]", item, element) for index, item in enumerate(value)]
+    return next((problem for problem in (shape_problem(*one) for one in inner) if problem), None)
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple, set)):
+        return "a list"
+    if isinstance(value, bool):
+        return "true or false"
+    return "a number" if isinstance(value, (int, float)) else "a text"
 
 
 def check_release(version: Any, lane: str, known: Sequence[str]) -> list[Finding]:
@@ -150,32 +245,74 @@ def check_space(path: str, free_bytes: int, need_bytes: int) -> list[Finding]:
     return [Finding(FAIL, "disk", seen, "free space there, or set sglang_root to a directory on another file system")]
 
 
-def check_writable(root: str, existing: str, is_dir: bool, writable: bool, user: str) -> list[Finding]:
-    """The root, or the nearest directory above it that exists, must let this user create entries.
+def check_writable(
+    path: str, existing: str, is_dir: bool, writable: bool, user: str, name: str = "sglang_root"
+) -> list[Finding]:
+    """A directory, or the nearest one above it that exists, must let this user create entries.
 
-    :param existing: ``root`` itself, or the nearest ancestor that exists.
+    :param existing: ``path`` itself, or the nearest ancestor that exists.
+    :param name: the variable that names the directory.
     """
-    if not root.startswith("/"):
-        return [Finding(FAIL, "root", f"sglang_root {root!r} is not an absolute path", "give an absolute path")]
-    if re.search(r"[\x00-\x1f\x7f%]", root):
-        # supervisord expands %(x)s in its configuration and a newline ends a line there and in a systemd unit.
-        return [Finding(FAIL, "root", f"sglang_root {root!r} holds a control character or %", "choose a plain path")]
+    is_root = name == "sglang_root"
+    check = "root" if is_root else "directory"
+    if not path.startswith("/"):
+        return [Finding(FAIL, check, f"{name} {path!r} is not an absolute path", "give an absolute path")]
+    if is_root and _UNFIT_ROOT.search(path):
+        message = f"{name} {path!r} holds a control character or % $ ; ~ \\ ` or a quote"
+        return [Finding(FAIL, check, message, "choose a plain path")]
+    if _CONTROL.search(path):
+        return [Finding(FAIL, check, f"{name} {path!r} holds a control character", "choose a plain path")]
     if not is_dir:
-        return [
-            Finding(
-                FAIL, "root", f"cannot create sglang_root {root}: {existing} is not a directory", "choose another path"
-            )
-        ]
+        message = f"cannot create {name} {path}: {existing} is not a directory"
+        return [Finding(FAIL, check, message, "choose another path")]
     if not writable:
         return [
             Finding(
                 FAIL,
-                "root",
-                f"cannot write sglang_root {root}: user {user} may not write {existing}",
-                f"make it writable for {user}, choose another sglang_root, or run with become",
+                check,
+                f"cannot write {name} {path}: user {user} may not write {existing}",
+                f"make it writable for {user}, choose another {name}, or run with become",
             )
         ]
-    return [Finding(OK, "root", f"{root} is writable for {user}")]
+    return [Finding(OK, check, f"{path} is writable for {user}")]
+
+
+def check_file_system(name: str, path: str, existing: str, blocks: int, flags: int, runs: bool) -> list[Finding]:
+    """The file system of a directory must keep files, and, where programs are to lie, run them.
+
+    :param blocks: size of the file system in its blocks; 0 for one that keeps no files (/proc, /sys).
+    :param flags: its mount flags, as of ``os.statvfs``.
+    :param runs: whether programs below the directory are run.
+    """
+    problem = None
+    if flags & os.ST_RDONLY:
+        problem = f"cannot write {name} {path}: {existing} is on a read-only file system"
+    elif not blocks:
+        problem = f"cannot write {name} {path}: {existing} is on a file system that keeps no files"
+    elif runs and flags & os.ST_NOEXEC:
+        problem = f"cannot run programs below {name} {path}: {existing} is on a file system mounted noexec"
+    check = "root" if name == "sglang_root" else "directory"
+    return [Finding(FAIL, check, problem, f"set {name} to a directory on another file system")] if problem else []
+
+
+def check_root_place(root: str, real: str, homes: Iterable[str]) -> list[Finding]:
+    """The root must be a directory of its own.
+
+    :param root: without `..`, double or trailing slashes.
+    :param real: the same without symbolic links.
+    :param homes: home directories of the one who deploys.
+    """
+    for path in (root, real):
+        if SYSTEM_DIRECTORY.fullmatch(path) or path.startswith(tuple(f"{tree}/" for tree in SYSTEM_TREES)):
+            what = "a directory of the system"
+        elif path in homes:
+            what = "a home directory"
+        else:
+            continue
+        via = "" if path == root else f" leads to {path}, which"
+        message = f"sglang_root {root}{via} is {what}, and everything below a root belongs to rollouts"
+        return [Finding(FAIL, "root", message, "give a directory of its own, like /opt/sglang")]
+    return []
 
 
 def check_port(host: str, port: int, holder: str | None, ours: bool) -> list[Finding]:
@@ -222,7 +359,53 @@ def check_values(values: Mapping[str, Any], service_name: re.Pattern[str]) -> li
         found.append(
             Finding(FAIL, "values", f"sglang_service_name is {unit!r}", "use letters, digits, _ . - only, no space")
         )
+    found += check_environment("sglang_benchmark_env", values.get("sglang_benchmark_env") or {})
     return found + check_secrets(values)
+
+
+def check_environment(variable: str, env: Mapping[str, Any]) -> list[Finding]:
+    """Names and values of environment variables must be such."""
+    found = []
+    for name, value in env.items():
+        if not _ENV_NAME.fullmatch(str(name)):
+            message = f"{variable}: {name!r} is no name of an environment variable"
+            found.append(Finding(FAIL, "values", message, "use letters, digits and _"))
+        elif value is None or isinstance(value, (Mapping, list, tuple)):
+            what = "empty" if value is None else _shape(value)
+            found.append(Finding(FAIL, "values", f"{variable}: the value of {name} is {what}", "give one text"))
+        elif re.search(r"[\r\n\0]", str(value)):
+            message = f"{variable}: the value of {name} holds a line end or a NUL"
+            found.append(Finding(FAIL, "values", message, "give it as one line"))
+    return found
+
+
+def check_torch(lane: str, build: str | None) -> list[Finding]:
+    """The build of torch must be the lane's: its lock has the files of no other."""
+    if build in (None, "any", lane):
+        return []
+    message = f"sglang_torch_build is {build} and sglang_lane is {lane}"
+    return [Finding(FAIL, "values", message, f"set sglang_torch_build to {lane} or any, or sglang_lane to {build}")]
+
+
+def check_source(source: Mapping[str, Any]) -> list[Finding]:
+    """What sglang_install_source must say for its type. Addresses may hold a password, so none is shown."""
+    kind, path, commit = source.get("type") or "index", source.get("path"), source.get("commit")
+    problem = remedy = ""
+    if kind != "index" and path and not str(path).startswith("/"):
+        problem, remedy = f"its path {path!r} is not absolute", "give an absolute path on the target"
+    elif kind == "wheelhouse" and not path:
+        problem, remedy = "a wheelhouse needs a path", "give the directory on the target that holds the .whl files"
+    elif kind == "checkout" and not path and not source.get("url"):
+        problem, remedy = "a checkout needs a path or a url", "give path, or url and commit"
+    elif kind == "checkout" and source.get("url") and not commit:
+        problem, remedy = (
+            "a url needs a commit of 40 hexadecimal digits",
+            "give commit, because a branch or tag can move",
+        )
+    elif kind == "checkout" and commit and not re.fullmatch(r"[0-9a-f]{40}", str(commit)):
+        problem = f"its commit {commit!r} is not 40 hexadecimal digits"
+        remedy = "give the whole commit, because a branch or tag can move"
+    return [Finding(FAIL, "source", f"sglang_install_source: {problem}", remedy)] if problem else []
 
 
 def check_secrets(values: Mapping[str, Any]) -> list[Finding]:
@@ -236,7 +419,10 @@ def check_secrets(values: Mapping[str, Any]) -> list[Finding]:
         if re.search(r"[\r\n\0]", key):
             found.append(Finding(FAIL, "secrets", f"{name} has more than one line", "give it as one line"))
     for name, value in (values.get("sglang_server_secrets") or {}).items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+        if value is None:
+            message = f"sglang_server_secrets: the value of {name} is empty"
+            found.append(Finding(FAIL, "secrets", message, "give a value or leave it out"))
+        if not _ENV_NAME.fullmatch(str(name)):
             message = f"sglang_server_secrets: {name!r} is no name of an environment variable"
             found.append(Finding(FAIL, "secrets", message, "use letters, digits and _"))
         if re.search(r"[\r\n\0]", str(value)):

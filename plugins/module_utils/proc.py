@@ -117,14 +117,18 @@ def environ(pid: int, proc: str = PROC) -> dict[str, str]:
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _sign, value in pairs}
 
 
-def cmdline(pid: int, limit: int = 200, proc: str = PROC) -> str:
-    """The command line for a message: values of secret-looking flags are hidden, cut to `limit` characters."""
+def argv(pid: int, proc: str = PROC) -> list[str]:
+    """The command line as it is, secrets included: to look at, never to show. Empty when it may not be read."""
     try:
         with open(os.path.join(proc, str(pid), "cmdline"), "rb") as stream:
-            words = stream.read().rstrip(b"\0").decode("utf-8", "replace").split("\0")
+            return stream.read().rstrip(b"\0").decode("utf-8", "replace").split("\0")
     except OSError:
-        return "?"
-    text = " ".join(hide_secrets(words)).strip()
+        return []
+
+
+def cmdline(pid: int, limit: int = 200, proc: str = PROC) -> str:
+    """The command line for a message: values of secret-looking flags are hidden, cut to `limit` characters."""
+    text = " ".join(hide_secrets(argv(pid, proc))).strip()
     return (text[: limit - 3] + "...") if len(text) > limit else (text or "?")
 
 

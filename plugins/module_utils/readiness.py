@@ -33,6 +33,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
     observe,
     port_holders,
     read_record,
+    release_path,
 )
 
 STARTING, READY, FAILED, STOPPED = "starting", "ready", "failed", "stopped"
@@ -50,7 +51,10 @@ _REAP_S = 2.0
 
 @dataclass(frozen=True)
 class Target:
-    """Where to ask, and what to expect there. `timeout_s` bounds one whole look, `logprobs` has them judged too."""
+    """Where to ask, and what to expect there. `timeout_s` bounds one whole look, `logprobs` has them judged too.
+
+    `release` is the number of the release that the process must run, None for any.
+    """
 
     host: str
     port: int
@@ -60,12 +64,13 @@ class Target:
     max_new_tokens: int = 8
     timeout_s: float = 10.0
     logprobs: bool = False
+    release: int | None = None
 
 
 @dataclass(frozen=True)
 class Look:
     """The outcome of one look. `detail` is one sentence for a person, `ended` how the process ended, where that is
-    known, to be read after a name ("exited with code 1").
+    known, to be read after a name ("exited with code 1"), `release` the path of the release that the process runs.
     """
 
     state: str
@@ -74,6 +79,7 @@ class Look:
     pid: int = 0
     generation: Generation | None = None
     ended: str = ""
+    release: str = ""
 
 
 # --- asking over HTTP ------------------------------------------------------------------------------------------------
@@ -146,14 +152,15 @@ def look(paths: Paths, manager: Manager, target: Target, key: str = "") -> Look:
     if main is None:
         return without_process(_how_it_ended(paths, manager, observed))
     outcome = (
-        _another_process(observed.record, main)
+        _another_release(paths, observed, target.release, main.pid)
+        or _another_process(observed.record, main)
         or _look_at_port(observed, target, main.pid)
         or _look_at_http(target, key, deadline, main.pid)
     )
     if outcome.state == STARTING and not proc.same(main):
         # A request that failed because the server died meanwhile must not be called "starting".
         return look(paths, manager, replace(target, timeout_s=max(0.1, deadline - time.monotonic())), key)
-    return outcome
+    return replace(outcome, release=observed.release or "")
 
 
 def _how_it_ended(paths: Paths, manager: Manager, observed: Observed) -> Observed:
@@ -187,6 +194,15 @@ def without_process(observed: Observed) -> Look:
             STOPPED, "process", "the server was stopped by somebody" if expected else "the server is not running"
         )
     return Look(FAILED, "process", detail, ended=seen.ended)
+
+
+def _another_release(paths: Paths, observed: Observed, release: int | None, pid: int) -> Look | None:
+    # A launcher that has not become the server yet says nothing.
+    if release is None or not observed.release or observed.release == release_path(paths, release):
+        return None
+    runs = os.path.basename(observed.release)
+    detail = f"process {pid} runs release {runs}, not release {release}: another rollout is at work; run again after it"
+    return Look(FAILED, "process", detail, pid=pid)
 
 
 def _another_process(record: Record | None, main: proc.Process) -> Look | None:

@@ -7,10 +7,13 @@
 A release is the directory ``releases/<n>`` with ``venv`` (a link to its environment), ``launch.json`` and
 ``manifest.json``.
 
-A release never changes once it has its number. It is written as ``releases/.<n>.partial`` and gets its number by one
+A release never changes once it has its number, but for the empty file ``proven`` that it gets when it was seen to
+serve. It is written as ``releases/.<n>.partial`` and gets its number by one
 rename; ``current`` is switched by one rename; a removed release first loses its number the same way. So whatever moment
 a run is killed at, what is left is an old or a new state, and the next run clears the partial directories away. Numbers
 are never given twice: the highest one is kept in ``state/releases.json``.
+
+What served last is in that file too, and in the time of ``proven``: when the file is damaged, the releases still tell.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
@@ -31,8 +34,10 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import
 SCHEMA_VERSION = 1
 LAUNCH = "launch.json"
 MANIFEST = "manifest.json"
+PROVEN = "proven"
 _DIRECTORY_MODE = 0o755
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _PARTIAL = re.compile(r"\.\d+\.partial")
 _NEW_LINK = ".current.partial"
 
@@ -152,7 +157,9 @@ def read_current(root: str) -> int | None:
         ) from None
     match = re.fullmatch(r"(?:.*/)?releases/([1-9]\d*)/?", target)
     expected = os.path.join(root, "releases", match[1]) if match else ""
-    if not match or os.path.normpath(os.path.join(root, target)) != os.path.normpath(expected):
+    # Where the releases really lie: an absolute link and the root may be spelled through different links.
+    folder = os.path.realpath(os.path.join(root, os.path.dirname(target.rstrip("/"))))
+    if not match or folder != os.path.realpath(os.path.join(root, "releases")):
         raise StoreError(
             f"cannot use {link}: it points to {target}, which is no release below {root}/releases; remove the link,"
             " then run again",
@@ -271,6 +278,7 @@ def stage(root: str, content: Content, created: str, check_mode: bool = False) -
         _make_directory(os.path.join(root, "releases"))
     with _opened(root, check_mode):
         current = read_current(root)
+        state = _read_state(root)
         existing = list_releases(root)
         broken = [{"release": release.number, "reason": release.broken} for release in existing if release.broken]
         wanted = content.content_id()
@@ -282,11 +290,11 @@ def stage(root: str, content: Content, created: str, check_mode: bool = False) -
         if equal:
             best = next((release for release in equal if release.number == current), equal[-1])
             return Staged(best.number, best.path, wanted, True, current, broken, [])
-        number, warnings = _next_number(root)
+        number = _next_number(root, state)
         path = os.path.join(root, "releases", str(number))
         if not check_mode:
             _write_release(root, number, content, created)
-        return Staged(number, path, wanted, False, current, broken, warnings)
+        return Staged(number, path, wanted, False, current, broken, state.warnings)
 
 
 def switch(root: str, number: int | None, check_mode: bool = False) -> Switched:
@@ -296,20 +304,25 @@ def switch(root: str, number: int | None, check_mode: bool = False) -> Switched:
 
     In check mode a release that is not there yet passes, since the run would have made it before.
     """
-    link = os.path.join(root, "current")
     with _opened(root, check_mode):
-        if number is None and _is_dangling(link):
-            # The way out of a dangling link: there is no release to remember.
-            previous = None
-        else:
-            previous = read_current(root)
-            if previous == number:
-                return Switched(False, previous, number)
-        if number is not None and not (check_mode and not os.path.isdir(os.path.join(root, "releases", str(number)))):
-            _must_be_sound(root, number)
-        if not check_mode:
-            _write_state(root, {**_read_state(root)[0], "previous": previous})
-            _point(root, number)
+        return _switch(root, number, check_mode)
+
+
+def _switch(root: str, number: int | None, check_mode: bool) -> Switched:
+    """`switch` for one who holds the lock."""
+    state = _read_state(root)
+    if number is None and _is_dangling(os.path.join(root, "current")):
+        # The way out of a dangling link: there is no release to remember.
+        previous = None
+    else:
+        previous = read_current(root)
+        if previous == number:
+            return Switched(False, previous, number)
+    if number is not None and not (check_mode and not os.path.isdir(os.path.join(root, "releases", str(number)))):
+        _must_be_sound(root, number)
+    if not check_mode:
+        _write_state(root, replace(state, previous=previous))
+        _point(root, number)
     return Switched(True, previous, number)
 
 
@@ -323,21 +336,41 @@ def prove(root: str, number: int, check_mode: bool = False) -> Proved:
                 release=number,
                 current=current,
             )
-        state = _read_state(root)[0]
-        before = state.get("proven")
-        if before != number and not check_mode:
-            _write_state(root, {**state, "proven": number})
-    return Proved(before != number, before, number)
+        state = _read_state(root)
+        proof = os.path.join(root, "releases", str(number), PROVEN)
+        changed = state.proven != number or not os.path.isfile(proof)
+        if changed and not check_mode:
+            # Written anew also when it is there: its time says which release served last.
+            write_atomic(proof, b"")
+            _write_state(root, replace(state, proven=number, forgotten=False))
+    return Proved(changed, state.proven, number)
 
 
-def restore(root: str, check_mode: bool = False) -> Switched:
+def restore(root: str, failed: int | None = None, fallback: int | None = None, check_mode: bool = False) -> Switched:
     """Go back to the release that served last; remove `current` when none ever did. Raises StoreError.
 
     What `current` pointed to before the failed rollout is no guide: a rollout that was killed after its switch leaves
     `current` at a release that never served. When the current release is the one that served last, nothing changes.
+
+    With `failed`, the release to go back from, nothing changes when another one is current: it belongs to another
+    rollout. `fallback` is gone back to only when nothing on disk tells any more what served last; without it that is an
+    error, and nothing changes.
     """
-    proven = _read_state(root)[0].get("proven")
-    return switch(root, proven, check_mode)
+    with _opened(root, check_mode):
+        state = _read_state(root)
+        if failed is not None and not _is_dangling(os.path.join(root, "current")):
+            current = read_current(root)
+            if current != failed:
+                return Switched(False, current, current)
+        if not state.forgotten:
+            return _switch(root, state.proven, check_mode)
+        if fallback is None:
+            raise StoreError(
+                f"cannot tell which release below {root} served last: {_state_path(root)} was damaged or lost, and no"
+                " release is marked as proven; current was left as it is, deploy a release that works",
+                root=root,
+            )
+        return _switch(root, fallback, check_mode)
 
 
 def remove(root: str, number: int, check_mode: bool = False) -> bool:
@@ -361,10 +394,12 @@ def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
 
     Environments stay, since the next release may ask for one again; those that no release is linked to are named.
     """
+    if keep < 0:
+        raise StoreError(f"cannot keep {keep} releases below {root}: give 0 or more (sglang_keep_releases)", keep=keep)
     with _opened(root, check_mode):
-        numbers, state = _numbers(root), _read_state(root)[0]
+        numbers, state = _numbers(root), _read_state(root)
         newest = numbers[len(numbers) - keep :] if keep else []
-        kept = {*newest, read_current(root), state.get("previous"), state.get("proven")}
+        kept = {*newest, read_current(root), state.previous, state.proven}
         removed = [number for number in numbers if number not in kept]
         if not check_mode and removed:
             _remember_highest(root)
@@ -405,12 +440,12 @@ def _opened(root: str, check_mode: bool) -> Iterator[None]:
 def _clear_partial(root: str) -> None:
     for name in _names(os.path.join(root, "releases")):
         if _PARTIAL.fullmatch(name):
-            shutil.rmtree(os.path.join(root, "releases", name))
-    _unlink_quietly(os.path.join(root, _NEW_LINK))
+            _discard(os.path.join(root, "releases", name))
+    _discard(os.path.join(root, _NEW_LINK))
     state, name = os.path.split(_state_path(root))
     for left in _names(state):
         if left.startswith(f".{name}.") and left.endswith(".tmp"):
-            _unlink_quietly(os.path.join(state, left))
+            _discard(os.path.join(state, left))
 
 
 def _make_directory(path: str) -> None:
@@ -435,7 +470,7 @@ def _io_error(root: str, error: OSError) -> StoreError:
 
 def _write_release(root: str, number: int, content: Content, created: str) -> None:
     # Taken before anything else: a number that was begun once is not given again, whatever happens now.
-    _write_state(root, {**_read_state(root)[0], "highest": number})
+    _write_state(root, replace(_read_state(root), highest=number))
     releases = os.path.join(root, "releases")
     partial = os.path.join(releases, f".{number}.partial")
     _make_directory(partial)
@@ -460,7 +495,7 @@ def _write_release(root: str, number: int, content: Content, created: str) -> No
 def _point(root: str, number: int | None) -> None:
     link = os.path.join(root, "current")
     if number is None:
-        _unlink_quietly(link)
+        _discard(link)
     else:
         new = os.path.join(root, _NEW_LINK)
         os.symlink(os.path.join("releases", str(number)), new)
@@ -487,44 +522,91 @@ def _remove(root: str, number: int) -> None:
     releases = os.path.join(root, "releases")
     partial = os.path.join(releases, f".{number}.partial")
     os.rename(os.path.join(releases, str(number)), partial)
-    shutil.rmtree(partial)
+    _discard(partial)
 
 
-def _next_number(root: str) -> tuple[int, list[str]]:
-    state, warnings = _read_state(root)
-    return max([state.get("highest") or 0, *_numbers(root)]) + 1, warnings
+def _next_number(root: str, state: _State) -> int:
+    number = max([state.highest or 0, *_numbers(root)]) + 1
+    # Something else that has the name of a release is passed over, not overwritten.
+    while os.path.lexists(os.path.join(root, "releases", str(number))):
+        number += 1
+    return number
 
 
 def _remember_highest(root: str) -> None:
-    state = _read_state(root)[0]
-    _write_state(root, {**state, "highest": max([state.get("highest") or 0, *_numbers(root)])})
+    state = _read_state(root)
+    _write_state(root, replace(state, highest=max([state.highest or 0, *_numbers(root)])))
 
 
-def _read_state(root: str) -> tuple[dict[str, int | None], list[str]]:
-    """The highest number ever given and the release before the current one, with warnings about a damaged file."""
+@dataclass(frozen=True)
+class _State:
+    """state/releases.json: the highest number ever given, the release before the current one, what served last.
+
+    `forgotten`: the file was damaged or lost, and nothing tells what served last. Not the same as that nothing did.
+    """
+
+    highest: int | None = None
+    previous: int | None = None
+    proven: int | None = None
+    forgotten: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+def _read_state(root: str) -> _State:
+    """What is on record, without what a damaged file had. Raises StoreError when a newer collection wrote it."""
     path = _state_path(root)
     try:
         with open(path, encoding="utf-8") as handle:
-            data = json.load(handle)
-        if not isinstance(data, dict):
-            raise TypeError("not an object")
-        state = {
-            name: data[name] if data[name] is None else int(data[name])
-            for name in ("highest", "previous", "proven")
-            if name in data
-        }
+            state = _parse_state(json.load(handle), path)
     except FileNotFoundError:
-        return {}, []
-    except (ValueError, TypeError, KeyError):
-        return {}, [
+        # Every release is written after this file.
+        state = _State(forgotten=bool(_numbers(root)))
+    except (ValueError, TypeError, RecursionError):
+        warning = (
             f"{path} was damaged; numbers go on above the releases that are there, so a removed one may come again"
-        ]
-    return state, []
+        )
+        state = _State(forgotten=True, warnings=[warning])
+    except OSError as error:
+        raise _io_error(root, error) from error
+    if state.proven is not None:
+        return state
+    proven = _last_proven(root)
+    return state if proven is None else replace(state, proven=proven, forgotten=False)
 
 
-def _write_state(root: str, state: Mapping[str, int | None]) -> None:
+def _parse_state(data: Any, path: str) -> _State:
+    if not isinstance(data, dict):
+        raise TypeError("not an object")
+    version = data.get("schema_version")
+    if type(version) is not int or version < 1:
+        raise TypeError("no schema")
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written with schema {version}, this version of tokforge.sglang knows {SCHEMA_VERSION}; use the"
+            " newer version of the collection, or another root",
+            schema_version=version,
+        )
+    highest, previous, proven = (data.get(name) for name in ("highest", "previous", "proven"))
+    # Not 1.0 and not true either: this collection does not write them.
+    if any(value is not None and type(value) is not int for value in (highest, previous, proven)):
+        raise TypeError("not a number")
+    return _State(highest, previous, proven, forgotten=data.get("forgotten") is True)
+
+
+def _last_proven(root: str) -> int | None:
+    """The release that was marked last as serving."""
+    marked = []
+    for number in _numbers(root):
+        with suppress(OSError):
+            marked.append((os.stat(os.path.join(root, "releases", str(number), PROVEN)).st_mtime_ns, number))
+    return max(marked)[1] if marked else None
+
+
+def _write_state(root: str, state: _State) -> None:
     _make_directory(os.path.join(root, "state"))
-    write_atomic(_state_path(root), _json_bytes({"schema_version": SCHEMA_VERSION, **state}))
+    values = {"highest": state.highest, "previous": state.previous, "proven": state.proven}
+    forgotten = {"forgotten": True} if state.forgotten else {}
+    write_atomic(_state_path(root), _json_bytes({"schema_version": SCHEMA_VERSION, **values, **forgotten}))
 
 
 def _state_path(root: str) -> str:
@@ -532,7 +614,14 @@ def _state_path(root: str) -> str:
 
 
 def _numbers(root: str) -> list[int]:
-    return sorted(int(name) for name in _names(os.path.join(root, "releases")) if re.fullmatch(r"[1-9]\d*", name))
+    """Of real directories only: a file or a link with the name of a release is none."""
+    releases = os.path.join(root, "releases")
+    return sorted(int(name) for name in _names(releases) if _NUMBER.fullmatch(name) and _is_directory(releases, name))
+
+
+def _is_directory(folder: str, name: str) -> bool:
+    path = os.path.join(folder, name)
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _names(directory: str) -> list[str]:
@@ -559,7 +648,7 @@ def _read_object(directory: str, name: str) -> dict[str, Any]:
             value = json.load(handle)
     except FileNotFoundError:
         raise StoreError(f"{name} is missing") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{name} is damaged ({error})") from error
     if not isinstance(value, dict):
         raise StoreError(f"{name} is damaged (not an object)")
@@ -591,6 +680,10 @@ def _sync(directory: str) -> None:
         os.close(descriptor)
 
 
-def _unlink_quietly(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
+def _discard(path: str) -> None:
+    """Remove whatever is at the path, a link itself and not what it points to; nothing there is fine."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with suppress(FileNotFoundError):
+            os.unlink(path)

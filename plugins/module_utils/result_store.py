@@ -25,6 +25,16 @@ HISTORY_LIMIT = 50
 FILE_NAME = "sglang.fact"
 # Not executable: Ansible would run the file instead of reading it. Readable by all: facts are gathered by any user.
 _MODE = 0o644
+# What is read of the latest record. A record may hold more.
+_RECORD = {
+    "id": str,
+    "recorded_at": str,
+    "fingerprint": str,
+    "valid": bool,
+    "reasons": list,
+    "points": list,
+    "raw_dir": str,
+}
 
 
 class StoreError(Exception):
@@ -64,7 +74,7 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     """
     try:
         document = json.loads(data, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptError(f"fact file {where}: not JSON ({error})") from error
     if not isinstance(document, dict):
         raise CorruptError(f"fact file {where}: a {type(document).__name__}, not an object")
@@ -80,10 +90,21 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     latest, history = document.setdefault("latest", None), document.setdefault("history", [])
     if not (latest is None or isinstance(latest, dict)):
         raise CorruptError(f"fact file {where}: latest is a {type(latest).__name__}, not an object")
+    wrong = _wrong_fields(latest) if latest is not None else []
+    if wrong:
+        raise CorruptError(f"fact file {where}: latest is no record, missing or wrong: {', '.join(wrong)}")
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         raise CorruptError(f"fact file {where}: history is not a list of objects")
     document.setdefault("baseline", None)
     return document
+
+
+def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
+    wrong = [name for name, kind in _RECORD.items() if not isinstance(record.get(name), kind)]
+    for name, kind in (("reasons", str), ("points", dict)):
+        if name not in wrong and not all(isinstance(item, kind) for item in record[name]):
+            wrong.append(name)
+    return wrong
 
 
 def append(document: Mapping[str, Any], record: Mapping[str, Any], limit: int = HISTORY_LIMIT) -> dict[str, Any]:
@@ -101,7 +122,7 @@ def render(document: Mapping[str, Any]) -> bytes:
     """
     try:
         return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"fact to be recorded: {error}; only plain JSON values can be recorded") from error
 
 

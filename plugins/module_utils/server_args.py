@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ SECRETS = {
     "admin-api-key": "sglang_server_secrets",
     "ssl-keyfile-password": "sglang_server_secrets",
 }
+# Flags whose text is JSON by their help, though the release's parser takes any text; a mapping is fine for them.
+_JSON_TEXT = re.compile(r"(^|-)(config|override-args|init-expert-location)$")
+_NUMBER = re.compile(r"-\d+(\.\d*)?|-\.\d+")
 HIDDEN = "(hidden)"
 # The value `diff` reports for an argument that one of the two sides does not have.
 ABSENT = "(absent)"
@@ -96,7 +100,7 @@ def _render_one(name: str, value: Any, flag: Flag | None) -> list[str]:
         return [f"--{name}", *(_text(item) for item in value)]
     text = _text(value)
     # argparse takes a separate word that begins with a dash for a flag, unless it is a number.
-    if text.startswith("-") and not re.fullmatch(r"-\d+(\.\d*)?|-\.\d+", text):
+    if text.startswith("-") and not _NUMBER.fullmatch(text):
         return [f"--{name}={text}"]
     return [f"--{name}", text]
 
@@ -137,6 +141,8 @@ def _problem(name: str, value: Any, flag: Flag | None, release: Release) -> str 
     for known, variable in OWNED.items():
         if known in (flag.name, *flag.aliases):
             return f"--{name} follows from {variable}; set that instead"
+    if flag.name == "config":
+        return "--config names a file with more arguments, a second source; write them into sglang_server_args"
     return None if value is None else _value_problem(name, value, flag, release)
 
 
@@ -175,7 +181,18 @@ def _value_problem(name: str, value: Any, flag: Flag, release: Release) -> str |
             return f"--{name} takes one value, not a list; give one{_one_of(flag)}"
         if flag.nargs == "+" and not value:
             return f"--{name} needs at least one value; give one or leave it out (null)"
+    unfit = _unfit(value)
+    if unfit:
+        return f"--{name} holds {unfit}, which no command line or JSON text can; give another value"
+    if isinstance(value, Mapping) and not (flag.json or flag.nargs in ("*", "+") or _JSON_TEXT.search(flag.name)):
+        return f"--{name} takes one value, not a mapping; give one{_one_of(flag)}"
     items = value if isinstance(value, (list, tuple)) and not flag.json else [value]
+    if isinstance(value, (list, tuple)) and not flag.json:
+        if None in items:
+            return f"--{name} has an empty item; give a value or leave the item out"
+        dashed = next((str(item) for item in items if str(item).startswith("-") and not _is_number(item)), None)
+        if dashed is not None:
+            return f"--{name} has the item {dashed!r}, which would be read as a flag of its own; leave it out"
     if flag.choices is not None:
         allowed = [str(choice) for choice in flag.choices]
         wrong = [str(item) for item in items if str(item) not in allowed]
@@ -184,6 +201,24 @@ def _value_problem(name: str, value: Any, flag: Flag, release: Release) -> str |
             hint = f" (did you mean {near[0]}?)" if near else ""
             return f"--{name} does not take {wrong[0]} in SGLang {release.version}{hint}; use one{_one_of(flag)}"
     return None
+
+
+def _is_number(item: Any) -> bool:
+    return _NUMBER.fullmatch(str(item)) is not None
+
+
+def _unfit(value: Any) -> str | None:
+    """What in a value cannot be handed over, in words; None when all can."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the number {value}"
+    if isinstance(value, str) and "\0" in value:
+        return "a NUL"
+    inner: list[Any] = []
+    if isinstance(value, Mapping):
+        inner = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple)):
+        inner = list(value)
+    return next((found for found in map(_unfit, inner) if found), None)
 
 
 def _one_of(flag: Flag) -> str:

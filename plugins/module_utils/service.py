@@ -509,12 +509,34 @@ class Service:
         return record
 
 
+def check_release(paths: Paths, launch: Launch, release: int) -> None:
+    """Fail when `current` is another release than the one the caller switched to."""
+    if launch.release != release_path(paths, release):
+        raise ServiceError(
+            f"cannot start release {release} of {paths.root}: another rollout switched to {_short(launch.release)} in "
+            "the meantime; run again when it has ended. Nothing was changed",
+            release=release,
+            current=launch.release,
+        )
+
+
+def release_path(paths: Paths, release: int) -> str:
+    """What TOKFORGE_RELEASE is in a process that runs this release."""
+    return os.path.join(paths.releases, str(release))
+
+
 def carry_out(
-    service: Service, state: str, check_mode: bool, start_if: bool, secrets_sha256: str | None = None
+    service: Service,
+    state: str,
+    check_mode: bool,
+    start_if: bool,
+    secrets_sha256: str | None = None,
+    release: int | None = None,
 ) -> dict[str, Any]:
     """Look, decide, act (not in check mode), and say what there is now: the result of module server_service.
 
-    `secrets_sha256` is what the secrets file will be: in check mode nobody has written it.
+    `secrets_sha256` is what the secrets file will be: in check mode nobody has written it. `release` is the one that
+    must be current; not looked at in check mode, in which nobody has switched to it.
     """
     observed = observe(service.paths, service.manager)
     launch = wanted(service.paths) if state == "started" else None
@@ -523,6 +545,8 @@ def carry_out(
             f"cannot start the server of {service.paths.root}: there is no current release; "
             "stage and activate one (role sglang_release)"
         )
+    if launch and release is not None and start_if and not check_mode:
+        check_release(service.paths, launch, release)
     changing = check_mode and secrets_sha256 is not None and secrets_sha256 != file_sha256(service.paths.secrets)
     plan = Plan("none", "start_if is false")
     if start_if:

@@ -44,7 +44,10 @@ def read_overlay(path: str) -> dict[str, OverlayFile]:
 
     Raises InstallError when it is neither, holds no file, or a name would leave site-packages.
     """
-    files = dict(_directory_files(path) if os.path.isdir(path) else _archive_files(path))
+    try:
+        files = dict(_directory_files(path) if os.path.isdir(path) else _archive_files(path))
+    except OSError as error:
+        raise InstallError(f"reading the overlay {path}: {error}; make all of it readable") from error
     for name in files:
         if name.startswith("/") or ".." in name.split("/"):
             raise InstallError(f"reading the overlay {path}: {name} leaves the directory; give plain relative names")
@@ -116,7 +119,8 @@ def versions_of(site_packages: str) -> dict[str, str]:
     found = {}
     for distribution in importlib.metadata.distributions(path=[site_packages]):
         name = distribution.metadata["Name"]
-        if name:
+        # A damaged one has no version. Left out, it counts as not installed.
+        if name and distribution.version:
             found[lockfile.canonical(name)] = distribution.version
     return dict(sorted(found.items()))
 
@@ -126,9 +130,19 @@ def editable(site_packages: str) -> set[str]:
     found = set()
     for distribution in importlib.metadata.distributions(path=[site_packages]):
         text = distribution.read_text("direct_url.json")
-        if text and json.loads(text).get("dir_info", {}).get("editable"):
+        if distribution.metadata["Name"] and _says_editable(text or ""):
             found.add(lockfile.canonical(distribution.metadata["Name"]))
     return found
+
+
+def _says_editable(direct_url: str) -> bool:
+    """What a direct_url.json says. One that is damaged says nothing; the installed versions are judged all the same."""
+    try:
+        said = json.loads(direct_url)
+    except (ValueError, RecursionError):
+        return False
+    info = said.get("dir_info") if isinstance(said, dict) else None
+    return isinstance(info, dict) and info.get("editable") is True
 
 
 def collisions(site_packages: str) -> list[str]:
@@ -172,7 +186,7 @@ def read_torch(site_packages: str) -> Torch | None:
             tree = ast.parse(stream.read())
     except FileNotFoundError:
         return None
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InstallError(
             f"reading {path}: {error}; torch is damaged, remove the environment and run again"
         ) from error
@@ -185,6 +199,6 @@ def read_torch(site_packages: str) -> Torch | None:
             value = getattr(node, "value", None)
             if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
                 values[target.id] = value.value
-    if not isinstance(values.get("__version__"), str) or "cuda" not in values:
+    if not isinstance(values.get("__version__"), str) or not isinstance(values.get("cuda", 0), (str, type(None))):
         raise InstallError(f"reading {path}: it does not say __version__ and cuda; report this build of torch")
     return Torch(values["__version__"], values["cuda"])

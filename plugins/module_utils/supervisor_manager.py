@@ -42,6 +42,10 @@ def check_supervisor_root(paths: Paths) -> None:
         )
 
 
+#: How long a supervisord without a socket may take to stop its server before both are killed.
+_LOST_STOP_S = 90.0
+
+
 class SupervisorManager:
     """One supervisord per root, used for one program."""
 
@@ -86,7 +90,34 @@ class SupervisorManager:
         return file_sha256(self.paths.supervisor_config)
 
     def present(self) -> bool:
-        return self._pid() is not None
+        return self._pid() is not None or bool(self._lost())
+
+    def _lost(self) -> list[proc.Process]:
+        """Our supervisord when it lives but nobody can reach it: its socket was removed, by a cleaner of /tmp perhaps.
+
+        Left alone it would start its server again beside the one that another supervisord starts.
+        """
+        if self._pid() is not None:
+            return []
+        return [process for process in proc.processes() if process.alive and self._is_ours(proc.argv(process.pid))]
+
+    def _is_ours(self, words: list[str]) -> bool:
+        named = any(os.path.basename(word) == "supervisord" for word in words)
+        return named and words[-2:] == ["-c", self.paths.supervisor_config]
+
+    def _end_lost(self) -> bool:
+        """End a supervisord that nobody can reach; it stops its server first. Says whether there was one."""
+        lost = self._lost()
+        if not lost:
+            return False
+        left = proc.kill_all(lambda: [process for process in lost if proc.same(process)], timeout_s=_LOST_STOP_S)
+        if left:
+            pids = ", ".join(str(process.pid) for process in left)
+            raise ServiceError(
+                f"cannot end supervisord of {self.paths.root}: process {pids} does not end and its socket "
+                f"{self.paths.supervisor_socket} is gone; look at it in /proc"
+            )
+        return True
 
     def _pid(self) -> int | None:
         try:
@@ -103,6 +134,7 @@ class SupervisorManager:
         if self._pid() is not None and applied_sha256 != self.config_sha256():
             self.remove()  # it only reads its configuration when it starts
         if self._pid() is None:
+            self._end_lost()
             self._start_supervisord()
         try:
             self._rpc.start(self.name)
@@ -133,6 +165,8 @@ class SupervisorManager:
             )
 
     def request_stop(self) -> bool:
+        if self._end_lost():
+            return True
         try:
             info = self._rpc.program(self.name)
             if info is None or info.state not in RUNNING_STATES:
@@ -151,6 +185,7 @@ class SupervisorManager:
 
     def remove(self) -> None:
         """End supervisord and wait for its end; a stale pid file or socket goes too."""
+        self._end_lost()
         pid = self._pid()
         daemon = proc.read_process(pid) if pid else None
         if daemon:

@@ -16,6 +16,8 @@ description:
   - An environment is complete when its C(environment.json) is there, which is written last. A directory without it
     is the rest of an install that was stopped; it is removed and built again. Two runs at once build an environment
     once.
+  - The file C(.tokforge-sglang) in O(root) is written before everything else and says that the directory is ours. A
+    root without it that holds something with a name of ours (C(venvs), C(bin), C(src) and so on) is refused.
 author:
   - tokforge.sglang contributors (@tokforge)
 extends_documentation_fragment:

@@ -24,8 +24,8 @@ attributes:
     support: full
 options:
   root:
-    description: Directory that holds everything a rollout makes on the target.
-    type: path
+    description: Directory that holds everything a rollout makes on the target, an absolute path.
+    type: str
     required: true
   lane:
     description: Which set of locked packages.
@@ -64,6 +64,18 @@ options:
     description: Room in bytes that a rollout needs while the release's environment is not installed yet.
     type: int
     required: true
+  facts_dir:
+    description: Directory of the fact file. Left out, C(facts) below O(root).
+    type: str
+  models_dir:
+    description: Directory of the models, when it is not below O(root).
+    type: str
+  uv_cache:
+    description: Directory of uv's cache, when it is not below O(root).
+    type: str
+  install_source:
+    description: Where SGLang is installed from, as C(sglang_install_source) of role C(sglang_install).
+    type: dict
 """
 
 EXAMPLES = r"""
@@ -98,7 +110,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "root": {"type": "path", "required": True},
+            "root": {"type": "str", "required": True},
             "lane": {"type": "str", "required": True},
             "version": {"type": "str", "required": True},
             "backend": {"type": "str", "default": "auto"},
@@ -108,6 +120,10 @@ def main() -> None:
             "port": {"type": "int", "default": 30000},
             "manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
             "min_free_bytes": {"type": "int", "required": True},
+            "facts_dir": {"type": "str"},
+            "models_dir": {"type": "str"},
+            "uv_cache": {"type": "str"},
+            "install_source": {"type": "dict"},
         },
         supports_check_mode=True,
     )

@@ -88,6 +88,11 @@ options:
         random weights. Some server options exclude it.
     type: bool
     default: false
+  release:
+    description:
+      - Number of the release that the process must run. One that runs another release, since another rollout started
+        it, is V(failed) at once. By default any.
+    type: int
   timeout_s:
     description: Limit of this look in seconds. A generation that takes longer counts as V(starting).
     type: float
@@ -137,6 +142,11 @@ log:
   type: str
   returned: success
   sample: /opt/sglang/log/server.log
+release:
+  description: Real path of the release that the process runs. Empty when none runs.
+  returned: success
+  type: str
+  sample: /opt/sglang/releases/2
 ended:
   description: How the process ended, to be read after a name. Empty when it runs or when that is not known.
   type: str
@@ -227,7 +237,8 @@ def target(given: dict[str, Any], paths: Paths) -> core.Target:
     """What was asked for; what the release records stands in for what was not."""
     recorded = core.model_of_current(paths)
     model = {name: given[name] if given[name] is not None else recorded.get(name) for name in MODEL}
-    wanted = {name: given[name] for name in ("host", "port", "probe", "max_new_tokens", "timeout_s", "logprobs")}
+    names = ("host", "port", "probe", "max_new_tokens", "timeout_s", "logprobs", "release")
+    wanted = {name: given[name] for name in names}
     return core.Target(served_name=model["served_name"], random_weights=bool(model["random_weights"]), **wanted)
 
 
@@ -245,6 +256,7 @@ def main() -> None:
             "probe": {"type": "bool", "default": True},
             "max_new_tokens": {"type": "int", "default": 8, "no_log": False},
             "logprobs": {"type": "bool", "default": False},
+            "release": {"type": "int"},
             "timeout_s": {"type": "float", "default": 10.0},
         },
         supports_check_mode=True,

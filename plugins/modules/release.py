@@ -31,7 +31,9 @@ attributes:
         O(state=current) shows the link.
 options:
   root:
-    description: Directory that holds everything a rollout makes on the target.
+    description:
+      - Directory that holds everything a rollout makes on the target.
+      - However it is spelled, with a slash at its end or through a link, the release is the same.
     type: path
     required: true
   state:
@@ -41,7 +43,7 @@ options:
       - V(current) points C(current) to O(release), or removes the link when O(release) is left out.
       - V(proven) notes that O(release), the current one, serves, so that V(restored) comes back to it.
       - V(restored) points C(current) to the release that was noted last as V(proven), or removes the link when there is
-        none. When it is the current one, nothing changes.
+        none. When it is the current one, or when another one than O(release) is current, nothing changes.
       - V(absent) removes O(release). The current release is refused.
       - V(pruned) removes all releases but the newest O(keep), the current one, the one that was current before it, and
         the one that served last.
@@ -49,10 +51,18 @@ options:
     choices: [staged, current, proven, restored, absent, pruned]
     default: staged
   release:
-    description: Number of a release, for O(state=current), O(state=proven) and O(state=absent).
+    description:
+      - Number of a release, for O(state=current), O(state=proven) and O(state=absent).
+      - For O(state=restored) the release to go back from. When another one is current, it belongs to another rollout
+        and stays.
+    type: int
+  fallback:
+    description:
+      - Release to which O(state=restored) goes back when C(state/releases.json) was damaged or lost and no release is
+        marked as proven. Without it that is an error and C(current) stays.
     type: int
   keep:
-    description: How many of the newest releases O(state=pruned) keeps.
+    description: How many of the newest releases O(state=pruned) keeps, 0 or more.
     type: int
     default: 10
   environment:
@@ -158,6 +168,7 @@ EXAMPLES = r"""
   tokforge.sglang.release:
     root: /opt/sglang
     state: restored
+    release: "{{ staged.release }}"
 
 - name: Keep the five newest
   tokforge.sglang.release:
@@ -237,6 +248,7 @@ unused_environments:
 """
 
 import json
+import os
 from datetime import datetime, timezone
 from typing import Any
 
@@ -247,9 +259,11 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan
 
 def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Write or find the release with the asked content. Raises PlanError, StoreError, ReleaseError."""
-    root, model = params["root"], params["model"]
+    root = params["root"]
+    real = os.path.realpath(root)
+    model = {**params["model"], "path": _below(real, root, params["model"]["path"])}
     request = launch_plan.Request(
-        root=root,
+        root=real,
         sglang_version=params["sglang_version"],
         lane=params["lane"],
         backend=params["backend"],
@@ -268,7 +282,7 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         backend=params["backend"],
         argv=launch_plan.argv(request),
         env=launch_plan.environment(request),
-        cwd=root,
+        cwd=real,
         model=model,
         args=launch_plan.arguments(request),
     )
@@ -286,6 +300,12 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         "args": dict(content.args),
         "diff": _launch_diff(root, staged, content),
     }
+
+
+def _below(real: str, root: str, path: str) -> str:
+    """The path with the root in it spelled as `real`. Links further down stay, since they are there to be followed."""
+    path = os.path.normpath(path)
+    return os.path.join(real, os.path.relpath(path, root)) if path.startswith(f"{root}{os.sep}") else path
 
 
 def _launch_diff(root: str, staged: release_store.Staged, content: release_store.Content) -> dict[str, str]:
@@ -309,7 +329,7 @@ def switch(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 def restore(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Point current to the release that served last. Raises StoreError."""
-    return _switched(release_store.restore(params["root"], check_mode))
+    return _switched(release_store.restore(params["root"], params["release"], params["fallback"], check_mode))
 
 
 def _switched(switched: release_store.Switched) -> dict[str, Any]:
@@ -376,6 +396,7 @@ def main() -> None:
             "root": {"type": "path", "required": True},
             "state": {"type": "str", "choices": list(ACTIONS), "default": "staged"},
             "release": {"type": "int"},
+            "fallback": {"type": "int"},
             "keep": {"type": "int", "default": 10},
             "environment": {"type": "str"},
             "sglang_version": {"type": "str"},
@@ -395,8 +416,9 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
+    params = {**module.params, "root": os.path.normpath(module.params["root"])}
     try:
-        result = ACTIONS[module.params["state"]](module.params, module.check_mode)
+        result = ACTIONS[params["state"]](params, module.check_mode)
     except (launch_plan.PlanError, release_store.StoreError, releases.ReleaseError) as error:
         module.fail_json(msg=str(error), **error.facts)
     for warning in result.pop("warnings", []):

@@ -66,6 +66,11 @@ options:
     description:
       - Path of the C(supervisord) program. Needed when the manager is supervisor and supervisord does not run yet.
     type: path
+  release:
+    description:
+      - Number of the release that must be current. O(state=started) fails and changes nothing when it is another one,
+        since another rollout switched to it. Not looked at in check mode, which does not switch.
+    type: int
   start_if:
     description: When V(false), O(state=started) starts nothing and restarts nothing.
     type: bool
@@ -169,6 +174,7 @@ def main() -> None:
             "port": {"type": "int", "default": 30000},
             "stop_timeout_s": {"type": "float", "default": 60.0},
             "supervisord": {"type": "path"},
+            "release": {"type": "int"},
             "start_if": {"type": "bool", "default": True},
             "secrets_sha256": {"type": "str", "no_log": True},
         },
@@ -181,7 +187,9 @@ def main() -> None:
         if manager.kind == "supervisor" and given["state"] == "started":
             check_supervisor_root(paths)
         service = core.Service(paths, manager, given["name"], given["host"], given["port"], given["stop_timeout_s"])
-        result = core.carry_out(service, given["state"], module.check_mode, given["start_if"], given["secrets_sha256"])
+        result = core.carry_out(
+            service, given["state"], module.check_mode, given["start_if"], given["secrets_sha256"], given["release"]
+        )
     except core.ServiceError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)

@@ -81,6 +81,9 @@ options:
     description: See M(tokforge.sglang.readiness_info).
     type: bool
     default: false
+  release:
+    description: See M(tokforge.sglang.readiness_info).
+    type: int
 seealso:
   - module: tokforge.sglang.readiness_info
   - module: tokforge.sglang.server_service

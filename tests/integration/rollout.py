@@ -203,10 +203,11 @@ class Rollout:
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
 
     def end_everything(self) -> None:
-        """Last resort of a teardown: SIGKILL to what is left, by process id."""
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """SIGKILL to every process, by process id, until none is left: what a power cut does."""
+        while found := self.processes():
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     # --- looking at files --------------------------------------------------------------------------------------------
 
@@ -240,6 +241,16 @@ class Rollout:
     def half_environments_of_sglang(self) -> list[Path]:
         # uv leaves no pip in an environment; the tools environment, made with venv, begins with it.
         return [path for path in self.half_environments() if not list(path.glob("bin/pip*"))]
+
+    def installed(self, marker: Path) -> dict[str, str]:
+        """What an environment's own Python finds installed in it: distribution -> version."""
+        program = (
+            "import importlib.metadata as m, json, re\n"
+            "print(json.dumps({re.sub('[-_.]+', '-', d.name).lower(): d.version for d in m.distributions()}))"
+        )
+        command = [str(marker.parent / "bin/python"), "-I", "-c", program]
+        answer: dict[str, str] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        return answer
 
     def facts(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads((self.root / "facts/sglang.fact").read_text())

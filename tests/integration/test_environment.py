@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -312,6 +313,55 @@ def test_what_is_damaged_is_built_again_and_said(request_: Request, damage: str)
         }[damage]
     )
     assert run_in(again, "import sglang; print(sglang.VERSION)") == "0.5.23"
+
+
+Damage = Callable[[dict[str, Any]], Any]
+
+
+@needs_uv
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda facts: {**facts, "versions": {"sglang": None, "helper": "1.0"}},
+        lambda facts: {**facts, "versions": {"sglang": ["0.5.23"], "helper": "1.0"}},
+        lambda facts: {**facts, "versions": []},
+        lambda facts: {**facts, "torch": "2.13.0"},
+        lambda facts: {**facts, "torch": {"version": "2.13.0"}},
+        lambda facts: {**facts, "torch": {"version": 2, "cuda": None}},
+        lambda facts: {**facts, "torch": {"version": "2.13.0", "cuda": 13.0}},
+        lambda facts: {**facts, "editable": [[]]},
+        lambda facts: {**facts, "editable": ["nowhere"]},
+        lambda facts: {**facts, "unlocked": []},
+        lambda facts: {**facts, "install_s": "1"},
+        lambda facts: {**facts, "schema_version": 0},
+        lambda facts: {**facts, "schema_version": "1"},
+        lambda facts: {**facts, "schema_version": True},
+        lambda facts: {key: value for key, value in facts.items() if key != "schema_version"},
+        lambda facts: [facts],
+    ],
+)
+def test_marker_of_a_wrong_shape_is_built_again(request_: Request, damage: Damage) -> None:
+    marker = Path(environment.ensure(request_).path, "environment.json")
+    marker.write_text(json.dumps(damage(json.loads(marker.read_text()))))
+    again = environment.ensure(request_, check_mode=True)
+    assert (again.changed, again.reason) == (True, "would be built: its environment.json is damaged")
+
+
+def test_marker_nested_too_deep_is_damage(request_: Request) -> None:
+    venv = Path(environment.ensure(request_, check_mode=True).path)
+    (venv / "bin").mkdir(parents=True)
+    (venv / "environment.json").write_text("[" * 100_000)
+    assert environment.ensure(request_, check_mode=True).reason == "would be built: its environment.json is damaged"
+
+
+@needs_uv
+def test_marker_of_a_newer_version_is_refused_and_left_alone(request_: Request) -> None:
+    marker = Path(environment.ensure(request_).path, "environment.json")
+    newer = json.dumps({"schema_version": 2, "versions": "in another shape"})
+    marker.write_text(newer)
+    with pytest.raises(InstallError, match=r"it has schema 2, this version of tokforge\.sglang knows 1; use the newer"):
+        environment.ensure(request_)
+    assert marker.read_text() == newer
 
 
 # ---- what was installed is what was asked --------------------------------------------------------------------------
@@ -703,6 +753,103 @@ def test_a_python_that_is_too_old_for_the_release_lists_what_was_found(request_:
     with pytest.raises(InstallError, match=r">=3\.11 is needed and found were \S+/python3\.10 \(3\.10\.12\)"):
         environment.ensure(replace(request_, python=str(old), requires_python=">=3.11"))
     assert not Path(request_.root).exists()
+
+
+def test_a_directory_in_place_of_the_lock_file_is_named(request_: Request) -> None:
+    venv = Path(environment.ensure(request_, check_mode=True).path)
+    lock = venv.with_name(f".{venv.name}.lock")
+    Path(request_.root).mkdir()
+    (Path(request_.root) / ".tokforge-sglang").write_text("")
+    lock.mkdir(parents=True)
+    with pytest.raises(InstallError, match="Is a directory; remove the directory that lies in the place") as caught:
+        environment.ensure(request_)
+    assert caught.value.facts["path"] == str(lock)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "No space left on device; free disk space there and run again"),
+        (errno.EROFS, "Read-only file system; choose a root on a file system that can be written"),
+        (errno.EIO, "Input/output error; look at it and run again"),
+    ],
+)
+def test_an_error_of_the_system_is_a_message_with_path_reason_and_advice(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number), "/the/file")
+
+    monkeypatch.setattr(environment_build.Builder, "build", fail)
+    with pytest.raises(InstallError) as caught:
+        environment.ensure(request_)
+    assert str(caught.value) == f"making an environment below {request_.root}: /the/file: {says}"
+    assert nothing_complete(request_.root)
+
+
+def test_an_installer_that_fails_on_a_full_disk_gets_the_hint_whatever_it_says(
+    request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    liar = tmp_path / "uv"
+    liar.write_text("#!/bin/sh\necho 'No solution found'\nexit 2\n")
+    liar.chmod(0o755)
+    with pytest.raises(InstallError, match="check that the index or the wheelhouse holds"):
+        environment.ensure(replace(request_, uv=str(liar)))
+    full = shutil.disk_usage(tmp_path)._replace(free=70_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: full)
+    with pytest.raises(InstallError, match=r"only 0\.1 MB are free at .*venvs: free disk space there and run again"):
+        environment.ensure(replace(request_, uv=str(liar)))
+
+
+# ---- whose the root is ---------------------------------------------------------------------------------------------
+
+
+def marker_of(request_: Request) -> Path:
+    return Path(request_.root, ".tokforge-sglang")
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_the_root_is_marked_before_anything_else_is_written(request_: Request, existing: bool) -> None:
+    if existing:
+        Path(request_.root).mkdir()
+    environment.ensure(request_, check_mode=True)
+    assert not marker_of(request_).exists()
+    with pytest.raises(InstallError, match="looking for uv"):
+        environment.ensure(replace(request_, uv="/not/there/uv"))
+    assert "tokforge.sglang" in marker_of(request_).read_text()
+    assert marker_of(request_).stat().st_mode & 0o777 == 0o644
+
+
+@needs_uv
+def test_a_root_from_before_the_marker_gets_it_without_a_change(request_: Request) -> None:
+    environment.ensure(request_)
+    marker_of(request_).unlink()
+    assert environment.ensure(request_, check_mode=True).changed is False
+    assert not marker_of(request_).exists()
+    assert environment.ensure(request_).changed is False
+    assert marker_of(request_).exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["venvs", "releases", "current", "state", "log", "bin", "bench", "cache", "models", "src"]
+)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_directory_of_others_is_refused_and_left_alone(request_: Request, name: str, check_mode: bool) -> None:
+    theirs = Path(request_.root, name)
+    theirs.mkdir(parents=True)
+    before = tree_of(Path(request_.root))
+    with pytest.raises(InstallError, match=f"{theirs} is there and no rollout made this directory; choose an empty"):
+        environment.ensure(request_, check_mode=check_mode)
+    assert tree_of(Path(request_.root)) == before
+
+
+def test_what_destroy_leaves_and_what_is_no_name_of_ours_is_accepted(request_: Request) -> None:
+    Path(request_.root, "lost+found").mkdir(parents=True)
+    assert environment.ensure(request_, check_mode=True).changed is True
+    marker_of(request_).write_text("")
+    Path(request_.root, "models").mkdir()
+    Path(request_.root, "cache").mkdir()
+    assert environment.ensure(request_, check_mode=True).changed is True
 
 
 # ---- through Ansible -----------------------------------------------------------------------------------------------

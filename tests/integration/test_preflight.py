@@ -60,6 +60,72 @@ REQUESTS: dict[str, tuple[dict[str, Any], list[str], int]] = {
     "branch_of_a_repository": ({"model": "org/name@main"}, ["'main' is a branch, a tag or a short hash"], 1),
     "no_room": ({"sglang_min_free_bytes": 10**18}, ["GB free at", "1000000000.0 GB needed"], 1),
     "no_such_python": ({"sglang_python": "/nowhere/python3"}, ["/nowhere/python3"], 1),
+    "empty_port": ({"sglang_port": None}, ["sglang_port is empty; give a value or leave it out"], 1),
+    "empty_arguments": ({"sglang_server_args": None}, ["sglang_server_args is empty;"], 1),
+    "empty_exempt": ({"sglang_hash_exempt": None}, ["sglang_hash_exempt is empty;"], 1),
+    "empty_item": ({"sglang_hash_exempt": ["torch", None]}, ["sglang_hash_exempt[1] is empty;"], 1),
+    "empty_concurrency": ({"sglang_benchmark_concurrency": None}, ["sglang_benchmark_concurrency is empty;"], 1),
+    "empty_lane": ({"sglang_lane": None}, ["sglang_lane is empty;"], 1),
+    "empty_root": ({"sglang_root": None}, ["sglang_root is empty;"], 1),
+    "empty_suboption": ({"sglang_index": {"index_url": None}}, ["sglang_index.index_url is empty;"], 1),
+    "truth_for_a_number": ({"sglang_port": True}, ["sglang_port is true or false; give a number"], 1),
+    "list_for_a_lane": ({"sglang_lane": ["cpu"]}, ["sglang_lane is a list; give one text"], 1),
+    "unknown_lane": ({"sglang_lane": "gpu"}, ["sglang_lane", "gpu"], 1),
+    "text_for_arguments": ({"sglang_server_args": "--tp 1"}, ["sglang_server_args is a text; give a mapping"], 1),
+    "list_for_a_token": ({"sglang_hub_token": [SECRET]}, ["sglang_hub_token has a value of the wrong type"], 1),
+    "mapping_for_a_key": ({"sglang_server_api_key": {"a": SECRET}}, ["sglang_server_api_key has a value of the"], 1),
+    "negative_room": ({"sglang_min_free_bytes": -1}, ["sglang_min_free_bytes is -1; give a number at least 0"], 1),
+    "negative_keep": ({"sglang_keep_releases": -1}, ["sglang_keep_releases is -1"], 1),
+    "port_zero": ({"sglang_port": 0}, ["sglang_port is 0; give a number from 1 to 65535"], 1),
+    "served_name_with_colon": ({"sglang_served_model_name": "a:b"}, ["cannot serve the model as 'a:b'"], 1),
+    "served_name_of_two_lines": ({"sglang_served_model_name": "a\nb"}, ["cannot serve the model as 'a\\nb'"], 1),
+    "facts_relative": ({"sglang_facts_dir": "facts"}, ["sglang_facts_dir 'facts' is not an absolute path"], 1),
+    "facts_below_a_file": ({"sglang_facts_dir": "/etc/passwd/f"}, ["/etc/passwd is not a directory"], 1),
+    "models_in_proc": ({"sglang_models_dir": "/proc/f"}, ["models_dir /proc/f", "/proc"], 1),
+    "cache_from_home": ({"sglang_uv_cache": "~/uv"}, ["sglang_uv_cache '~/uv' is not an absolute path"], 1),
+    "newer_facts": ({"sglang_facts_dir": "{{ base }}/newer"}, ["newer/sglang.fact: written with schema 99"], 1),
+    "damaged_facts": ({"sglang_facts_dir": "{{ base }}/damaged"}, [], 0),
+    "root_tilde": ({"sglang_root": "~/sglang"}, ["sglang_root '~/sglang' is not an absolute path"], 1),
+    "root_variable": ({"sglang_root": "/opt/$HOME"}, ["holds a control character or %"], 1),
+    "root_semicolon": ({"sglang_root": "/opt/a ;b"}, ["holds a control character or %"], 1),
+    "root_system": ({"sglang_root": "/usr/"}, ["/usr is a directory of the system, and everything below"], 1),
+    "root_dots": ({"sglang_root": "/opt/../etc/x"}, ["sglang_root /etc/x is a directory of the system"], 1),
+    "root_home": (
+        {"sglang_root": "{{ lookup('env', 'HOME') }}/"},
+        ["and everything below a root belongs to rollouts"],
+        1,
+    ),
+    "root_slash_behind": ({"sglang_root": "{{ base }}/slash/"}, [], 0),
+    "host_of_dots": ({"sglang_host": ".."}, ["sglang_host '..' is neither an address nor a host name"], 1),
+    "host_of_a_long_label": ({"sglang_host": "a" * 64}, ["is neither an address nor a host name"], 1),
+    "overlay_missing": ({"sglang_overlay": "no-such"}, ["sglang_overlay 'no-such' is not there"], 1),
+    "overlay_of_the_role": ({"sglang_overlay": "overlay-cpu"}, [], 0),
+    "wheelhouse_without_path": ({"sglang_install_source": {"type": "wheelhouse"}}, ["a wheelhouse needs a path"], 1),
+    "wheelhouse_missing": (
+        {"sglang_install_source": {"type": "wheelhouse", "path": "/nowhere"}},
+        ["the wheelhouse /nowhere: it is no directory with wheels"],
+        1,
+    ),
+    "checkout_of_nothing": ({"sglang_install_source": {"type": "checkout"}}, ["a checkout needs a path or a url"], 1),
+    "checkout_of_a_branch": (
+        {"sglang_install_source": {"type": "checkout", "url": f"https://u:{SECRET}@h/r", "commit": "main"}},
+        ["its commit 'main' is not 40 hexadecimal digits"],
+        1,
+    ),
+    "checkout_missing": (
+        {"sglang_install_source": {"type": "checkout", "path": "/nowhere"}},
+        ["installing from the source tree /nowhere"],
+        1,
+    ),
+    "source_of_no_type": ({"sglang_install_source": {"type": "conda"}}, ["conda", "sglang_install_source"], 1),
+    "torch_of_another_lane": ({"sglang_torch_build": "cuda13"}, ["sglang_torch_build is cuda13 and sglang_lane is"], 1),
+    "mapping_argument": ({"sglang_server_args": {"tp-size": {"a": 1}}}, ["--tp-size takes one value, not a map"], 1),
+    "nan_argument": ({"sglang_server_args": {"mem-fraction-static": float("nan")}}, ["holds the number nan"], 1),
+    "flag_in_a_list": ({"sglang_server_args": {"lora-paths": ["--x"]}}, ["the item '--x', which would be read"], 1),
+    "second_source": ({"sglang_server_args": {"config": "/a.yml"}}, ["write them into sglang_server_args"], 1),
+    "name_with_equals": ({"sglang_benchmark_env": {"A=B": "1"}}, ["sglang_benchmark_env: 'A=B' is no name"], 1),
+    "value_of_two_lines": ({"sglang_benchmark_env": {"A": "1\n2"}}, ["the value of A holds a line end"], 1),
+    "misspelt_short_name": ({"bakend": "triton"}, [], 0),
     "three_at_once": (
         {"sglang_prot": 1, "backend": "nonsense", "model": "/nowhere"},
         ["sglang_prot", "'nonsense'", "there is no such directory"],
@@ -81,8 +147,13 @@ def port() -> Iterator[int]:
 def outcome(tmp_path_factory: pytest.TempPathFactory, port: int) -> tuple[Path, dict[str, dict[str, Any]], str]:
     """The directory with the roots, each host's failed result (empty: passed), and all that was printed."""
     base = tmp_path_factory.mktemp("preflight")
+    facts = tmp_path_factory.mktemp("facts")
+    for name, content in (("newer", '{"schema_version": 99}'), ("damaged", "{")):
+        (facts / name).mkdir()
+        (facts / name / "sglang.fact").write_text(content)
     requests = {**REQUESTS, "port_in_use": ({"sglang_port": port}, [], 1)}
-    hosts = {name: {**GOOD, "sglang_root": str(base / name), **own} for name, (own, _p, _n) in requests.items()}
+    shared = {**GOOD, "base": str(facts)}
+    hosts = {name: {**shared, "sglang_root": str(base / name), **own} for name, (own, _p, _n) in requests.items()}
     (base / "hosts.yml").write_text(yaml.safe_dump({"sglang": {"hosts": hosts}}))
     role = {"ansible.builtin.include_role": {"name": "tokforge.sglang.preflight"}}
     tell = {
@@ -95,7 +166,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, port: int) -> tuple[Path, 
     play = {"hosts": "sglang", "gather_facts": False, "tasks": [{"block": [role], "rescue": [tell]}]}
     (base / "play.yml").write_text(yaml.safe_dump([play]))
     done = subprocess.run(
-        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(base / "hosts.yml"), str(base / "play.yml")],
+        [
+            str(Path(sys.executable).parent / "ansible-playbook"),
+            "--forks=16",
+            f"--inventory={base / 'hosts.yml'}",
+            str(base / "play.yml"),
+        ],
         capture_output=True,
         text=True,
         env={**os.environ, "ANSIBLE_INJECT_FACT_VARS": "false"},
@@ -120,6 +196,15 @@ def test_request_is_judged(outcome: tuple[Path, dict[str, dict[str, Any]], str],
 def test_foreign_listener_is_named(outcome: tuple[Path, dict[str, dict[str, Any]], str], port: int) -> None:
     message = outcome[1]["port_in_use"]["msg"]
     assert f"127.0.0.1:{port} is in use by pid {os.getpid()} (" in message
+
+
+def test_warnings_are_printed_and_stop_nothing(
+    outcome: tuple[Path, dict[str, dict[str, Any]], str],
+) -> None:
+    printed = " ".join(outcome[2].split())
+    assert "variables: bakend is no variable of this collection" in printed
+    assert "did you mean backend?" in printed
+    assert "damaged/sglang.fact: not JSON" in printed
 
 
 def test_nothing_is_made(outcome: tuple[Path, dict[str, dict[str, Any]], str]) -> None:

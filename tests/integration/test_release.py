@@ -35,7 +35,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def run(capsys: pytest.CaptureFixture[str], root: Path, check_mode: bool = False, **params: Any) -> dict[str, Any]:
+def run(
+    capsys: pytest.CaptureFixture[str], root: Path | str, check_mode: bool = False, **params: Any
+) -> dict[str, Any]:
     """Run the module in this process and give its result."""
     with patch_module_args({"root": str(root), **params, "_ansible_check_mode": check_mode}), pytest.raises(SystemExit):
         release.main()
@@ -104,6 +106,34 @@ def test_staging_needs_its_parameters(capsys: pytest.CaptureFixture[str], root: 
     failed = run(capsys, root)
     assert failed["failed"] is True
     assert "environment, sglang_version, model" in failed["msg"]
+
+
+def test_root_however_it_is_spelled_is_the_same_release(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    alias = root.parent / "alias"
+    alias.symlink_to(root)
+    told = []
+    for spelled in (str(root), f"{root}/", f"{root}/./", f"{root.parent}//{root.name}", str(alias), f"{alias}/"):
+        parameters = staging()
+        parameters["model"]["path"] = f"{spelled.rstrip('/')}/models/tiny-moe/"
+        found = run(capsys, spelled, **parameters)
+        told.append((found["release"], found["content_id"], found["reused"]))
+    assert told == [(1, told[0][1], False)] + [(1, told[0][1], True)] * 5
+    launch = json.loads((root / "releases" / "1" / "launch.json").read_text())
+    assert launch["cwd"] == str(root)
+    assert f"{root}/models/tiny-moe" in launch["argv"]
+
+
+def test_going_back_says_whose_release_is_current(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    for port in (1, 2, 3):
+        run(capsys, root, **staging(port=port))
+    run(capsys, root, state="current", release=3)
+    other = run(capsys, root, state="restored", release=2)
+    assert (other["changed"], other["previous"], other["current"]) == (False, 3, 3)
+    (root / "state" / "releases.json").write_text("")
+    lost = run(capsys, root, state="restored", release=3)
+    assert lost["failed"] and "cannot tell which release" in lost["msg"]
+    back = run(capsys, root, state="restored", release=3, fallback=1)
+    assert (back["changed"], back["previous"], back["current"], link(root)) == (True, 3, 1, "releases/1")
 
 
 def test_diff_compares_with_what_serves(capsys: pytest.CaptureFixture[str], root: Path) -> None:

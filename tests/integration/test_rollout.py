@@ -9,6 +9,7 @@ needs from a fixture that makes it when it is not there, so that one test can al
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from typing import Any
 
 import pytest
 import rollout
-from rollout import Play, Rollout
+from rollout import Play, Rollout, Running
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 
@@ -342,9 +343,16 @@ def test_crashing_release_is_rolled_back_to_the_one_that_served(site: Rollout, c
 # --- stopped, killed, deployed again ---------------------------------------------------------------------------------
 
 
-def test_verify_fails_when_the_server_is_stopped(serving: Rollout) -> None:
-    serving.supervisorctl("stop", "sglang")
-    play = serving.run("verify.yml")
+@pytest.fixture
+def stopped(site: Rollout, deployed: Play) -> Rollout:
+    """Somebody stopped the server, without the collection."""
+    if site.server() is not None:
+        site.supervisorctl("stop", "sglang")
+    return site
+
+
+def test_verify_fails_when_the_server_is_stopped(stopped: Rollout) -> None:
+    play = stopped.run("verify.yml")
     assert play.code != 0
     assert "test_server_runs_the_current_release" in play.output
 
@@ -358,9 +366,8 @@ def deploy_starts_it_again(site: Rollout) -> None:
     assert rollout.identity(site.environments()[NEWEST]) == installed
 
 
-def test_server_that_was_stopped_by_hand_is_started_by_the_next_deploy(serving: Rollout) -> None:
-    serving.supervisorctl("stop", "sglang")
-    deploy_starts_it_again(serving)
+def test_server_that_was_stopped_by_hand_is_started_by_the_next_deploy(stopped: Rollout) -> None:
+    deploy_starts_it_again(stopped)
 
 
 def test_server_that_was_killed_is_started_by_the_next_deploy(serving: Rollout) -> None:
@@ -423,7 +430,7 @@ def test_destroy_ends_every_process(site: Rollout, destroyed: Play) -> None:
 
 
 def test_destroy_removes_what_was_made_but_models_and_caches(site: Rollout, destroyed: Play) -> None:
-    assert sorted(path.name for path in site.root.iterdir()) == ["cache", "models"]
+    assert sorted(path.name for path in site.root.iterdir()) == [".tokforge-sglang", "cache", "models"]
 
 
 def test_second_destroy_changes_nothing(site: Rollout, destroyed: Play) -> None:
@@ -444,27 +451,37 @@ def fresh(site: Rollout, destroyed: Play) -> Rollout:
     return site
 
 
-def interrupted_install(site: Rollout, number: int) -> Play:
-    """Signal a deploy, and all that it started, in the middle of the install."""
+def installing(site: Rollout) -> Running:
+    """A deploy in the middle of its install."""
     running = site.start("deploy.yml")
     running.wait_for(site.installing, "packages were being installed")
-    running.signal_all(number)
-    return running.finish()
+    return running
 
 
 def test_interrupt_in_the_install_leaves_no_process_and_no_environment(fresh: Rollout) -> None:
-    play = interrupted_install(fresh, signal.SIGINT)
-    assert play.code != 0
+    running = installing(fresh)
+    running.signal_all(signal.SIGINT)
+    assert running.finish().code != 0
     assert fresh.settle() == {}
     assert fresh.environments() == {}
 
 
-def test_kill_in_the_install_leaves_no_process_and_nothing_that_counts_as_complete(fresh: Rollout) -> None:
-    play = interrupted_install(fresh, signal.SIGKILL)
-    assert play.code == -signal.SIGKILL
-    assert fresh.settle() == {}
+def test_install_whose_every_process_was_killed_leaves_nothing_that_counts_as_complete(fresh: Rollout) -> None:
+    running = installing(fresh)
+    fresh.end_everything()
+    assert running.finish().code == -signal.SIGKILL
     assert fresh.environments() == {}
     assert fresh.half_environments_of_sglang()
+
+
+def test_play_that_is_killed_in_the_install_leaves_no_process_and_no_half_environment(fresh: Rollout) -> None:
+    running = installing(fresh)
+    os.kill(running.process.pid, signal.SIGKILL)
+    assert running.finish().code == -signal.SIGKILL
+    # The module it started goes on to its own end, and may complete the environment, over the half one of before.
+    assert fresh.settle() == {}
+    for marker in fresh.environments().values():
+        assert fresh.installed(marker) == json.loads(marker.read_text())["versions"]
 
 
 def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves_nothing_running(
@@ -479,7 +496,7 @@ def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves
     assert play.elapsed_s - killed_after_s < 20 * play.crowd
     assert "SIGKILL" in play.message
     assert "rolled_back: true; no release served before it" in play.message
-    # Built anew over the one that was killed half-way.
+    # Whatever the interrupted installs before left is complete now.
     assert set(fresh.environments()) == {NEWEST}
     assert fresh.half_environments() == []
     assert (fresh.server(), fresh.listening(), fresh.release()) == (None, False, None)

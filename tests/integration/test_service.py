@@ -106,7 +106,8 @@ class Host:
 
     def service(self, state: str = "started", check_mode: bool = False, stop_timeout_s: float = 10, **more: Any) -> Any:
         one = service.Service(self.paths, self.manager(), "sglang", "127.0.0.1", self.port, stop_timeout_s)
-        return service.carry_out(one, state, check_mode, more.get("start_if", True), more.get("secrets_sha256"))
+        more = {"start_if": True, **more}
+        return service.carry_out(one, state, check_mode, **more)
 
     def look(self, **more: Any) -> readiness.Look:
         target = readiness.Target("127.0.0.1", self.port, **{"served_name": "tiny", "timeout_s": 2.0, **more})
@@ -184,6 +185,22 @@ def test_another_release_restarts_and_going_back_restarts_again(host: Host) -> N
     assert host.wait("ready", "failed", served_name="other").state == "ready"
     host.release(1)
     assert host.service()["action"] == "restarted"
+
+
+def test_release_of_another_rollout_is_neither_started_nor_taken_for_ours(host: Host) -> None:
+    host.release(1)
+    first = host.service(release=1)
+    assert host.wait("ready", release=1).release == str(host.root / "releases/1")
+    host.release(2)
+    with pytest.raises(service.ServiceError, match="another rollout switched to release 2 in the meantime; run again"):
+        host.service(release=1)
+    assert alive(first["pid"])
+    assert host.service(check_mode=True, release=1)["action"] == "restarted"
+    assert host.service(release=2)["action"] == "restarted"
+    seen = host.look(release=1)
+    assert (seen.state, seen.stage, seen.release) == ("failed", "process", str(host.root / "releases/2"))
+    assert "runs release 2, not release 1: another rollout is at work" in seen.detail
+    assert host.wait("ready", "failed", release=2).state == "ready"
 
 
 def test_changed_arguments_or_secrets_restart(host: Host) -> None:
@@ -453,6 +470,22 @@ def test_killed_supervisord_is_recovered_from(host: Host) -> None:
     assert again["action"] == "restarted" and again["pid"] != pid
     assert not alive(pid)
     assert host.wait("ready").state == "ready"
+
+
+def test_supervisord_whose_socket_was_removed_is_replaced_and_not_joined(host: Host) -> None:
+    host.release(1)
+    pid = host.service()["pid"]
+    host.wait("ready")
+    daemon = int((host.root / "state/supervisord.pid").read_text())
+    (host.root / "state/supervisor.sock").unlink()
+    again = host.service()
+    assert again["action"] == "restarted" and again["pid"] != pid
+    assert not alive(pid) and not alive(daemon)
+    assert host.wait("ready").state == "ready"
+    daemon = int((host.root / "state/supervisord.pid").read_text())
+    (host.root / "state/supervisor.sock").unlink()
+    assert host.service("absent")["changed"]
+    assert not alive(daemon) and not alive(again["pid"])
 
 
 def test_killed_supervisord_and_server_leave_a_stop_that_works(host: Host) -> None:

@@ -119,6 +119,14 @@ def mode(path):
         return None
 
 
+def addresses(host):
+    """The addresses that the host's name stands for on this machine, sorted; empty when it stands for none."""
+    try:
+        return sorted({found[4][0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+    except (OSError, UnicodeError):
+        return []
+
+
 def observe(root, host, port, facts_dir):
     """Everything the tests ask about, as one mapping."""
     root = os.path.realpath(root)
@@ -133,6 +141,7 @@ def observe(root, host, port, facts_dir):
         "manifest": read_json(os.path.join(current, "manifest.json")),
         "installed_version": installed_version(current),
         "processes": processes(root),
+        "asked_addresses": addresses(host),
         "listening": listening(port),
         "models": ask(base + "/v1/models", key),
         "generation": generation,

@@ -78,7 +78,7 @@ def read_secrets(path: str) -> tuple[bytes, dict[str, str]]:
             refuse(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may read secrets; set it to 0600")
         raw = stream.read()
     secrets = {}
-    for number, line in enumerate(raw.decode("utf-8").splitlines(), start=1):
+    for number, line in enumerate(raw.decode("utf-8").split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, separator, value = line.partition("=")

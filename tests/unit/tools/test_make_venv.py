@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,25 +25,37 @@ def requirements(tmp_path: Path) -> Path:
 
 def stamped(venv: Path, requirements: Path) -> None:
     venv.mkdir()
-    make_venv.write_stamp(str(venv), make_venv.inputs_id(str(requirements)))
+    make_venv.write_stamp(str(venv), make_venv.inputs_id(str(venv), str(requirements)))
+
+
+def complete(venv: Path, requirements: Path) -> bool:
+    return bool(make_venv.is_complete(str(venv), make_venv.inputs_id(str(venv), str(requirements))))
 
 
 def test_environment_without_stamp_is_not_complete(tmp_path: Path, requirements: Path) -> None:
     (tmp_path / "venv" / "bin").mkdir(parents=True)
-    assert not make_venv.is_complete(str(tmp_path / "venv"), make_venv.inputs_id(str(requirements)))
+    assert not complete(tmp_path / "venv", requirements)
 
 
 def test_damaged_stamp_is_not_complete(tmp_path: Path, requirements: Path) -> None:
     stamped(tmp_path / "venv", requirements)
     (tmp_path / "venv" / make_venv.STAMP).write_text('["half', encoding="utf-8")
-    assert not make_venv.is_complete(str(tmp_path / "venv"), make_venv.inputs_id(str(requirements)))
+    assert not complete(tmp_path / "venv", requirements)
 
 
 def test_changed_requirements_make_it_incomplete(tmp_path: Path, requirements: Path) -> None:
     stamped(tmp_path / "venv", requirements)
-    assert make_venv.is_complete(str(tmp_path / "venv"), make_venv.inputs_id(str(requirements)))
+    assert complete(tmp_path / "venv", requirements)
     requirements.write_text("a==2\n", encoding="utf-8")
-    assert not make_venv.is_complete(str(tmp_path / "venv"), make_venv.inputs_id(str(requirements)))
+    assert not complete(tmp_path / "venv", requirements)
+
+
+def test_moved_or_copied_environment_is_not_complete(tmp_path: Path, requirements: Path) -> None:
+    """Its scripts still start with the path it was made at."""
+    stamped(tmp_path / "venv", requirements)
+    shutil.copytree(tmp_path / "venv", tmp_path / "copy")
+    assert not complete(tmp_path / "copy", requirements)
+    assert complete(tmp_path / "venv", requirements)
 
 
 def test_complete_environment_is_left_alone_without_a_word(

@@ -98,6 +98,14 @@ def test_limits_of_the_wait_and_of_a_look_are_not_mixed_up(lines: list[str]) -> 
     assert waiter.asked == [{"root": "/r", "served_name": "x", "timeout_s": 3.0}]
 
 
+def test_process_of_another_rollout_ends_the_wait_at_once(lines: list[str]) -> None:
+    detail = "process 7 runs release 3, not release 2: another rollout is at work; run again after it"
+    waiter = Waiter([seen("failed", detail=detail)], release=2)
+    result = waiter.run()
+    assert waiter.asked == [{"root": "/r", "release": 2, "timeout_s": 10.0}]
+    assert result["failed"] and result["looks"] == 1 and detail in result["msg"]
+
+
 def test_dropped_connection_is_shown_and_tried_again(lines: list[str]) -> None:
     waiter = Waiter([AnsibleConnectionFailure("Connection reset"), seen("ready")])
     result = waiter.run()

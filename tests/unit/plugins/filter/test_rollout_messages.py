@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ansible_collections.tokforge.sglang.plugins.filter.rollback_message import rollback_message
 from ansible_collections.tokforge.sglang.plugins.filter.rollout_summary import rollout_summary
 
@@ -75,6 +77,46 @@ def test_rollback_message_names_cause_and_what_serves_now() -> None:
 def test_rollback_message_of_the_first_rollout_says_that_nothing_runs() -> None:
     text = rollback_message({"task": "Wait", "reason": "x"}, {"release": 1, "current": None})
     assert "the server was stopped and nothing is current" in text
+
+
+def test_rollback_message_names_another_rollout_and_claims_no_rollback() -> None:
+    failure = {"task": "Run what current describes", "reason": "another rollout switched to release 3"}
+    text = rollback_message(failure, {"release": 2, "current": 3, "restored": False, "taken_over": True})
+    assert text.startswith(
+        "release 2 failed: another rollout switched to release 3\nrolled_back: false; another rollout"
+    )
+    assert "release 3 is current in the meantime" in text and "was left alone; run again when it has ended" in text
+    gone = rollback_message(failure, {"release": 2, "current": None, "restored": False, "taken_over": True})
+    assert "no release is current in the meantime" in gone
+
+
+def test_rollout_that_never_switched_claims_no_rollback() -> None:
+    release = {"release": 2, "current": 1, "restored": False, "taken_over": False}
+    text = rollback_message({"task": "Switch", "reason": "x"}, release)
+    assert "rolled_back: false; it was not switched to, release 1 is current as before" in text
+
+
+BACK = {"task": "Go back", "reason": "release 1: environment is gone"}
+
+
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ({"serves": ""}, "nothing serves, and no server of release 2 is left running"),
+        ({"serves": "2"}, "release 2 serves and was left as it is"),
+        (
+            {"stopping": {"task": "Stop", "reason": "it hangs"}},
+            "stopping the server failed as well, in task 'Stop': it",
+        ),
+    ],
+)
+def test_failed_way_back_loses_neither_reason(more: dict[str, Any], left: str) -> None:
+    text = rollback_message(
+        {"task": "Wait", "reason": "it crashed", "going_back": BACK, **more}, {"release": 2, "current": 2}
+    )
+    assert text.startswith("release 2 failed: it crashed\nrolled_back: false; going back failed too, in task 'Go back'")
+    assert "release 1: environment is gone" in text and "The failed task was 'Wait'" in text
+    assert left in text
 
 
 def test_failure_of_the_release_that_served_before_claims_no_rollback() -> None:

@@ -214,6 +214,7 @@ def test_last_line_of_the_file_counts() -> None:
         (b'{"a": 1}\n{"a": \n', "not JSON"),
         (b"\xff\xfe\n", "not JSON"),
         (b"[1]\n", "list"),
+        (b"[" * 100_000 + b"\n", "not JSON"),
     ],
 )
 def test_output_that_is_not_a_whole_result_is_refused_and_no_earlier_line_taken(data: bytes, why: str) -> None:
@@ -307,6 +308,33 @@ def test_figure_that_is_no_finite_number_is_invalid_and_not_recorded(value: Any)
     assert point["tpot_median_ms"] is None
     assert point["reasons"] == [f"not a finite number: median_tpot_ms={value}"]
     json.dumps(point, allow_nan=False)
+
+
+def test_integer_that_no_float_holds_is_no_number() -> None:
+    point = judged({"total_output_tokens": 10**400})
+    assert point["output_tokens"] is None
+    assert point["reasons"][0].startswith("not a finite number: total_output_tokens=1000")
+    assert len(point["reasons"][0]) < 100
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("mean_ttft_ms", -1.5, "mean_ttft_ms is -1.5"),
+        ("p99_itl_ms", -1, "p99_itl_ms is -1"),
+        ("median_tpot_ms", -0.1, "median_tpot_ms is -0.1"),
+        ("duration", -3.0, "duration is -3"),
+        ("duration", 0, "duration is 0"),
+        ("concurrency", -1.0, "concurrency is -1"),
+        ("completed", 4.5, "completed is 4.5, not a whole number"),
+        ("output_lens", [], "output_lens has 0 lengths for 4 requests"),
+        ("output_lens", [32, 32, 32], "output_lens has 3 lengths for 4 requests"),
+        ("output_lens", [32, 32, 32, "32"], "output_lens has 3 lengths for 4 requests"),
+        ("input_lens", [], "input_lens has 0 lengths for 4 requests"),
+    ],
+)
+def test_figure_that_cannot_be_is_invalid(key: str, value: Any, reason: str) -> None:
+    assert judged({key: value})["reasons"] == [reason]
 
 
 def test_infinite_request_rate_is_what_bench_serving_writes_for_no_limit() -> None:

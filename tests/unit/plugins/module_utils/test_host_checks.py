@@ -78,6 +78,67 @@ def test_foreign_listener_is_named_and_our_own_passes(tmp_path: Path) -> None:
         assert f"pid {child.pid} (" in finding.message
 
 
+def test_our_own_server_is_known_by_every_name_of_the_root(tmp_path: Path) -> None:
+    (tmp_path / "real" / "releases" / "1").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    for started, asked in (("real", "link"), ("link", "real"), ("link", "link")):
+        child, port = listening({service.ENV_RELEASE: str(tmp_path / started / "releases" / "1")})
+        try:
+            [finding] = host_checks.port(str(tmp_path / asked), "127.0.0.1", port)
+        finally:
+            child.communicate()
+        assert finding.level == "ok"
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 64])
+def test_host_that_no_name_can_be_is_told(host: str) -> None:
+    [finding] = host_checks.port("/r", host, 1)
+    assert finding.message == f"sglang_host {host!r} is neither an address nor a host name"
+
+
+def test_user_id_without_an_account_has_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4000000001)
+    assert host_checks.own_name() == "uid 4000000001"
+    [finding] = host_checks.root(str(tmp_path / "new"))
+    assert finding.message.endswith("is writable for uid 4000000001")
+
+
+def test_root_is_one_by_every_spelling_of_it(tmp_path: Path) -> None:
+    for text in (f"{tmp_path}/", f"/{tmp_path}", f"{tmp_path}/a/..", f"{tmp_path}/./"):
+        assert host_checks.plain(text) == str(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/proc/f", "/sys/f", "/proc/1/x"])
+def test_directory_on_a_file_system_that_keeps_no_files_is_refused(path: str) -> None:
+    [finding] = host_checks.directory("sglang_facts_dir", path)
+    assert (finding.level, finding.check) == ("fail", "directory")
+
+
+def test_fact_file_of_a_newer_schema_is_refused_and_a_damaged_one_is_a_warning(tmp_path: Path) -> None:
+    assert host_checks.facts(str(tmp_path)) == []
+    (tmp_path / "sglang.fact").write_text('{"schema_version": 99}')
+    assert levels(host_checks.facts(str(tmp_path))) == ["fail"]
+    (tmp_path / "sglang.fact").write_text("{")
+    assert levels(host_checks.facts(str(tmp_path))) == ["warn"]
+    (tmp_path / "sglang.fact").unlink()
+    (tmp_path / "sglang.fact").mkdir()
+    assert levels(host_checks.facts(str(tmp_path))) == ["fail"]
+
+
+def test_wheelhouse_and_checkout_must_be_there(tmp_path: Path) -> None:
+    root, place = str(tmp_path / "root"), tmp_path / "place"
+    place.mkdir()
+    for kind in ("wheelhouse", "checkout"):
+        for path in (str(place), str(tmp_path / "nowhere")):
+            [finding] = host_checks.source(root, {"type": kind, "path": path})
+            assert (finding.level, finding.check) == ("fail", "source")
+    (place / "a.whl").touch()
+    (place / "pyproject.toml").touch()
+    for kind in ("wheelhouse", "checkout"):
+        assert host_checks.source(root, {"type": kind, "path": str(place)}) == []
+    assert levels(host_checks.source(root, {"type": "checkout", "url": "u", "path": str(place)})) == ["ok"]
+
+
 def test_free_port_passes_and_listener_on_all_addresses_counts(tmp_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

@@ -99,6 +99,8 @@ def test_sound_directory_gives_config_and_size_of_its_files(tmp_path: Path) -> N
         ("", {}, "it is not JSON"),
         ('{"model_type":', {}, "it is not JSON"),
         ("[1]", {}, "it holds a list, not an object"),
+        ("[" * 100_000, {}, "it is not JSON"),
+        ({}, {"model__safetensors": ""}, "it has no weights"),
         ("null", {}, "it holds null, not an object"),
         ('"text"', {}, "it holds a text, not an object"),
         ({}, {}, "it has no weights"),
@@ -143,13 +145,31 @@ def test_half_copied_weights_are_found_through_the_index(tmp_path: Path) -> None
     path = directory(tmp_path, {}, **{"model.safetensors.index.json": json.dumps(index), "model-1.safetensors": "x"})
     with pytest.raises(model.ModelError) as caught:
         model.inspect_directory(str(path))
-    assert "2 of 3 weight files are missing, model-2.safetensors first" in str(caught.value)
+    assert "2 of 3 weight files are missing or empty, model-2.safetensors first" in str(caught.value)
     assert caught.value.facts["missing"] == ["model-2.safetensors", "model-3.safetensors"]
 
 
-def test_damaged_index_is_named(tmp_path: Path) -> None:
-    path = directory(tmp_path, {}, **{"model.safetensors.index.json": "[]", "model-1.safetensors": "x"})
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"weight_map": {}}',
+        '{"weight_map": {"a": "model-1.safetensors", "b": 1, "c": null}}',
+        '{"weight_map": {"a": []}}',
+        "[" * 100_000,
+    ],
+)
+def test_damaged_index_is_named(tmp_path: Path, text: str) -> None:
+    path = directory(tmp_path, {}, **{"model.safetensors.index.json": text, "model-1.safetensors": "x"})
     with pytest.raises(model.ModelError, match=r"cannot read .*model\.safetensors\.index\.json"):
+        model.inspect_directory(str(path))
+
+
+def test_empty_shard_of_an_index_is_found(tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    files = {"model-1.safetensors": "x", "model-2.safetensors": ""}
+    path = directory(tmp_path, {}, **{"model.safetensors.index.json": json.dumps(index), **files})
+    with pytest.raises(model.ModelError, match=r"1 of 2 weight files are missing or empty, model-2\.safetensors first"):
         model.inspect_directory(str(path))
 
 

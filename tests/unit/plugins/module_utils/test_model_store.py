@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,22 @@ def test_other_content_is_not_taken_for_the_asked_one(tmp_path: Path) -> None:
     assert store.incomplete_because(str(tmp_path), other) == f"it holds org/name {COMMIT}"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema_version": 1}', '{"files": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema_version": 1}', '{"files": 3}', "[" * 100_000])
 def test_damaged_marker_makes_it_incomplete(tmp_path: Path, text: str) -> None:
     path = finished(tmp_path, HUB, config__json="{}")
     (path / "model.json").write_text(text)
+    assert store.incomplete_because(str(path), HUB) == "its model.json is damaged"
+
+
+@pytest.mark.parametrize(
+    "files",
+    ["{}", '{"model.safetensors": 1}', '{"config.json": 1e999}', '{"config.json": "2"}', '{"config.json": true}'],
+)
+def test_marker_whose_files_say_nothing_makes_it_incomplete(tmp_path: Path, files: str) -> None:
+    path = finished(tmp_path, HUB, config__json="{}")
+    (path / "model.json").write_text(
+        re.sub(r'"files": \{.*?\}', f'"files": {files}', (path / "model.json").read_text(), flags=re.DOTALL)
+    )
     assert store.incomplete_because(str(path), HUB) == "its model.json is damaged"
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Any
 
 import pytest
 
@@ -32,7 +34,14 @@ def test_misspelt_short_name_on_the_command_line_fails(name: str) -> None:
     assert finding.message.startswith(name + " ")
 
 
-@pytest.mark.parametrize("name", ["bakend", "proxy", "ansible_user", "_backend"])
+@pytest.mark.parametrize("name", ["bakend", "modle"])
+def test_misspelt_short_name_in_an_inventory_is_only_a_warning(name: str) -> None:
+    [finding] = preflight.unknown_variables([name], [], KNOWN)
+    assert finding.level == "warn"
+    assert finding.message.startswith(name + " ")
+
+
+@pytest.mark.parametrize("name", ["proxy", "ansible_user", "_backend", "port", "root"])
 def test_names_that_are_not_ours_in_an_inventory_are_left_alone(name: str) -> None:
     assert preflight.unknown_variables([name], [], KNOWN) == []
 
@@ -94,6 +103,124 @@ def test_writable_root_passes() -> None:
     assert preflight.check_writable("/opt/x", "/opt", True, True, "u")[0].level == "ok"
 
 
+@pytest.mark.parametrize("character", list("%$;~'\"`\\\n\x7f"))
+def test_root_with_a_character_that_a_service_manager_reads_is_refused(character: str) -> None:
+    [finding] = preflight.check_writable(f"/opt/a{character}b", "/opt", True, True, "u")
+    assert "control character or %" in finding.message
+
+
+def test_other_directory_is_named_by_its_variable() -> None:
+    [finding] = preflight.check_writable("facts", "", True, True, "u", "sglang_facts_dir")
+    assert (finding.check, finding.message) == ("directory", "sglang_facts_dir 'facts' is not an absolute path")
+    assert preflight.check_writable("/data/100%", "/data", True, True, "u", "sglang_models_dir")[0].level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "flags", "runs", "part"),
+    [
+        (0, 0, False, "keeps no files"),
+        (1, os.ST_RDONLY, False, "read-only file system"),
+        (1, os.ST_NOEXEC, True, "mounted noexec"),
+    ],
+)
+def test_file_system_that_cannot_hold_the_directory_is_told(blocks: int, flags: int, runs: bool, part: str) -> None:
+    [finding] = preflight.check_file_system("sglang_root", "/r/x", "/r", blocks, flags, runs)
+    assert part in finding.message
+    assert preflight.check_file_system("sglang_facts_dir", "/r/x", "/r", 1, os.ST_NOEXEC, False) == []
+
+
+@pytest.mark.parametrize("root", ["/", "/usr", "/etc", "/bin", "/home", "/tmp", "/var/lib", "/usr/local/bin", "/etc/x"])
+def test_root_that_is_the_systems_is_refused(root: str) -> None:
+    [finding] = preflight.check_root_place(root, root, [])
+    assert "is a directory of the system, and everything below a root belongs to rollouts" in finding.message
+
+
+def test_root_that_is_a_home_or_leads_to_a_system_directory_is_refused() -> None:
+    [finding] = preflight.check_root_place("/home/ann", "/home/ann", ["/home/ann"])
+    assert "is a home directory" in finding.message
+    [finding] = preflight.check_root_place("/opt/link", "/usr", [])
+    assert finding.message.startswith("sglang_root /opt/link leads to /usr, which is a directory of the system")
+
+
+@pytest.mark.parametrize("root", ["/opt/sglang", "/home/ann/sglang", "/srv/x", "/data", "/tmp/x", "/var/lib/sglang"])
+def test_root_of_its_own_passes(root: str) -> None:
+    assert preflight.check_root_place(root, root, ["/home/ann"]) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "option", "message"),
+    [
+        (None, {"type": "raw"}, "x is empty; give a value or leave it out"),
+        (True, {"type": "int"}, "x is true or false; give a number"),
+        (["s3cr3t"], {"type": "str"}, "x is a list; give one text"),
+        ({"s3cr3t": 1}, {}, "x is a mapping; give one text"),
+        ("s3cr3t", {"type": "dict"}, "x is a text; give a mapping"),
+        (["s3cr3t"], {"type": "dict"}, "x is a list; give a mapping"),
+        ({}, {"type": "list"}, "x is a mapping; give a list"),
+        ([None], {"type": "list", "elements": "int"}, "x[0] is empty; give a value or leave it out"),
+        ([1, True], {"type": "list", "elements": "int"}, "x[1] is true or false; give a number"),
+        ({"p": []}, {"type": "dict", "options": {"p": {"type": "path"}}}, "x.p is a list; give one path"),
+        (
+            {"s3cr3t": 1},
+            {"type": "str", "no_log": True},
+            "x has a value of the wrong type (not shown, it is a secret); give one text",
+        ),
+    ],
+)
+def test_value_of_another_shape_is_told_by_its_name(value: Any, option: dict[str, Any], message: str) -> None:
+    assert preflight.shape_problem("x", value, option) == message
+
+
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [
+        ("1", {"type": "int"}),
+        (1, {"type": "str"}),
+        (False, {"type": "bool"}),
+        ('{"a": 1}', {"type": "dict"}),
+        ("a=1", {"type": "dict"}),
+        ("a,b", {"type": "list", "elements": "str"}),
+        ([], {"type": "raw"}),
+        ({"q": None}, {"type": "dict"}),
+    ],
+)
+def test_value_that_can_be_read_as_its_type_has_no_problem(value: Any, option: dict[str, Any]) -> None:
+    assert preflight.shape_problem("x", value, option) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ({"type": "wheelhouse"}, "a wheelhouse needs a path"),
+        ({"type": "wheelhouse", "path": "w"}, "its path 'w' is not absolute"),
+        ({"type": "checkout"}, "a checkout needs a path or a url"),
+        ({"type": "checkout", "url": "https://u:s3cr3t@h"}, "a url needs a commit"),
+        ({"type": "checkout", "url": "https://u:s3cr3t@h", "commit": "main"}, "its commit 'main'"),
+        ({"type": "checkout", "path": "/c", "commit": "abc"}, "its commit 'abc'"),
+    ],
+)
+def test_source_without_what_its_type_needs_is_told(source: dict[str, Any], part: str) -> None:
+    [finding] = preflight.check_source(source)
+    assert part in finding.message
+    assert finding.remedy
+    assert "s3cr3t" not in preflight.render([finding])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [{}, {"type": "index"}, {"type": "wheelhouse", "path": "/w"}, {"type": "checkout", "url": "u", "commit": "a" * 40}],
+)
+def test_whole_source_passes(source: dict[str, Any]) -> None:
+    assert preflight.check_source(source) == []
+
+
+def test_torch_of_another_lane_is_refused() -> None:
+    assert preflight.check_torch("cpu", "cuda13")[0].level == "fail"
+    assert preflight.check_torch("cuda13", "cpu")[0].level == "fail"
+    for lane, build in (("cpu", "any"), ("cpu", "cpu"), ("cuda13", "cuda13"), ("cuda13", None)):
+        assert preflight.check_torch(lane, build) == []
+
+
 def test_port_of_somebody_else_names_the_process() -> None:
     [finding] = preflight.check_port("127.0.0.1", 30000, "pid 7 (nginx -g daemon)", ours=False)
     assert finding.level == "fail"
@@ -124,6 +251,11 @@ NAME = re.compile("[a-z]+")
         ({"sglang_port": 65536}, "sglang_port is 65536"),
         ({"sglang_keep_releases": -1}, "sglang_keep_releases is -1"),
         ({"sglang_ready_timeout_s": 0}, "sglang_ready_timeout_s is 0"),
+        ({"sglang_min_free_bytes": -1}, "sglang_min_free_bytes is -1"),
+        ({"sglang_benchmark_env": {"A=B": "s3cr3t"}}, "sglang_benchmark_env: 'A=B' is no name"),
+        ({"sglang_benchmark_env": {"A": "s3cr3t\0"}}, "sglang_benchmark_env: the value of A holds a line end or a NUL"),
+        ({"sglang_benchmark_env": {"A": None}}, "sglang_benchmark_env: the value of A is empty"),
+        ({"sglang_server_secrets": {"A": None}}, "the value of A is empty"),
         ({"sglang_service_name": "a b"}, "sglang_service_name is 'a b'"),
         ({"sglang_server_api_key": "s3cr3t-of-15-ch"}, "sglang_server_api_key has 15 characters"),
         ({"sglang_server_admin_api_key": "s3cr3t-of-2\nlines"}, "sglang_server_admin_api_key has more than one line"),

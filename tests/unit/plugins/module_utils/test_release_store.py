@@ -203,7 +203,9 @@ def test_numbers_go_on_when_the_counter_is_lost_or_damaged(root: Path) -> None:
     stage(root, port(root, 1))
     stage(root, port(root, 2))
     counter = root / "state" / "releases.json"
-    for text in ("{", "[]", '{"highest": "many"}', ""):
+    values = ('"many"', "1e999", "NaN", "true", "2.0", "{}")
+    texts = [f'{{"schema_version": 1, "highest": {value}}}' for value in values]
+    for text in ("{", "[]", "", '{"highest": 2}', '{"schema_version": "1"}', "[" * 100_000, *texts):
         counter.write_text(text)
         predicted = store.stage(str(root), port(root, 3), THEN, check_mode=True)
         assert predicted.release == 3
@@ -306,11 +308,27 @@ def test_missing_file_is_damage_too(root: Path) -> None:
     assert store.stage(str(root), content(root), THEN).broken == [{"release": 1, "reason": "manifest.json is missing"}]
 
 
-def test_plain_file_in_place_of_a_release_is_damage_and_no_traceback(root: Path) -> None:
+def test_what_only_has_the_name_of_a_release_is_none_and_blocks_nothing(root: Path, tmp_path: Path) -> None:
     (root / "releases").mkdir()
-    (root / "releases" / "1").write_text("")
-    staged = store.stage(str(root), content(root), THEN)
-    assert (staged.release, staged.broken[0]["release"]) == (2, 1)
+    for name in ("1", "77"):
+        (root / "releases" / name).write_text("")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("")
+    for name in ("500", ".5.partial"):
+        (root / "releases" / name).symlink_to(outside)
+    (root / "releases" / ".6.partial").write_text("")
+    (root / ".current.partial").mkdir()
+    (root / ".current.partial" / "x").write_text("")
+    assert [stage(root, port(root, number)) for number in (1, 2, 3)] == [2, 3, 4]
+    assert store.switch(str(root), 4).current == 4
+    assert store.prune(str(root), 1).removed == [2, 3]
+    assert store.stage(str(root), port(root, 3), THEN).broken == []
+    with pytest.raises(store.StoreError, match=r"release 500 below .*: there is none; the releases are 4"):
+        store.switch(str(root), 500)
+    assert (outside / "kept").exists()
+    assert sorted(os.listdir(root / "releases")) == ["1", "4", "500", "77"]
+    assert not (root / ".current.partial").exists()
 
 
 # --- the link ---------------------------------------------------------------------------------------------------------
@@ -370,6 +388,16 @@ def test_absolute_link_to_a_release_of_ours_is_understood(root: Path) -> None:
     assert store.read_current(str(root)) == 1
 
 
+def test_root_and_link_spelled_through_different_links_are_understood(root: Path, tmp_path: Path) -> None:
+    stage(root, content(root))
+    alias = tmp_path / "alias"
+    alias.symlink_to(root)
+    (root / "current").symlink_to(f"{alias}/releases/1/")
+    for spelled in (f"{root}/", str(root), str(alias)):
+        assert store.read_current(spelled) == 1
+        assert store.switch(spelled, 1).changed is False
+
+
 def test_dangling_current_is_an_error_that_removing_the_link_repairs(root: Path) -> None:
     stage(root, content(root))
     (root / "current").symlink_to("releases/9")
@@ -401,6 +429,82 @@ def test_restore_goes_to_the_release_that_served_last_whatever_current_was(root:
     store.switch(str(root), 3)
     assert store.restore(str(root)) == store.Switched(True, 3, 1)
     assert store.restore(str(root)) == store.Switched(False, 1, 1)
+
+
+def two_proven(root: Path) -> None:
+    """Releases 1 and 2 served, 2 last but one; release 3 is current and fails."""
+    for number in (1, 2, 3):
+        stage(root, port(root, number))
+    for number in (1, 2, 1):
+        store.switch(str(root), number)
+        store.prove(str(root), number)
+    store.switch(str(root), 3)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema_version": 1, "proven": 1e999}', None])
+@pytest.mark.parametrize("staged_since", [False, True])
+def test_what_served_last_is_known_without_the_state_file(root: Path, text: str | None, staged_since: bool) -> None:
+    two_proven(root)
+    counter = root / "state" / "releases.json"
+    counter.unlink() if text is None else counter.write_text(text)
+    if staged_since:
+        assert stage(root, port(root, 4)) == 4
+        assert json.loads(counter.read_text())["proven"] == 1
+    assert store.prune(str(root), 0, check_mode=True).removed == ([2, 4] if staged_since else [2])
+    assert store.restore(str(root), failed=3, fallback=2) == store.Switched(True, 3, 1)
+
+
+@pytest.mark.parametrize("staged_since", [False, True])
+def test_forgotten_is_not_never_proven(root: Path, staged_since: bool) -> None:
+    two_proven(root)
+    for number in (1, 2):
+        (root / "releases" / str(number) / "proven").unlink()
+    (root / "state" / "releases.json").write_text("")
+    if staged_since:
+        stage(root, port(root, 4))
+    with pytest.raises(
+        store.StoreError, match=r"cannot tell which release .* served last: .*releases.json was damaged"
+    ):
+        store.restore(str(root), failed=3)
+    assert store.read_current(str(root)) == 3
+    assert store.restore(str(root), failed=3, fallback=2) == store.Switched(True, 3, 2)
+    store.prove(str(root), 2)
+    store.switch(str(root), 3)
+    assert store.restore(str(root), failed=3) == store.Switched(True, 3, 2)
+
+
+def test_release_of_another_rollout_is_not_undone(root: Path) -> None:
+    two_proven(root)
+    assert store.restore(str(root), failed=2) == store.Switched(False, 3, 3)
+    assert store.read_current(str(root)) == 3
+    store.switch(str(root), None)
+    assert store.restore(str(root), failed=3) == store.Switched(False, None, None)
+
+
+def test_state_of_a_newer_collection_is_refused_and_left_as_it_is(root: Path) -> None:
+    two_proven(root)
+    counter = root / "state" / "releases.json"
+    counter.write_text('{"schema_version": 2, "new": 1}')
+    before = tree(root)
+    for change in (
+        lambda: stage(root, port(root, 4)),
+        lambda: store.switch(str(root), 1).current,
+        lambda: store.prove(str(root), 3).proven,
+        lambda: store.restore(str(root)).current,
+        lambda: store.remove(str(root), 2),
+        lambda: store.prune(str(root), 0).removed,
+    ):
+        with pytest.raises(store.StoreError, match=r"written with schema 2, this version .* knows 1; use the newer"):
+            change()
+    assert (counter.read_text(), tree(root)) == ('{"schema_version": 2, "new": 1}', before)
+    assert store.read_current(str(root)) == 3
+
+
+def test_less_than_no_release_cannot_be_kept(root: Path) -> None:
+    two_proven(root)
+    with pytest.raises(store.StoreError, match="cannot keep -1 releases"):
+        store.prune(str(root), -1)
+    assert store.prune(str(root), 0).removed == [2]
 
 
 def test_current_release_is_described_with_what_its_environment_holds(root: Path) -> None:

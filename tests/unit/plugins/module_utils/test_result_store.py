@@ -35,29 +35,35 @@ def stored(facts_dir: Path) -> dict[str, Any]:
     return document
 
 
+def made(name: Any, **more: Any) -> dict[str, Any]:
+    """The least that is a record."""
+    fields = {"recorded_at": "t", "fingerprint": "f", "valid": True, "reasons": [], "points": [], "raw_dir": "/r"}
+    return {"id": name, **fields, **more}
+
+
 def test_first_record_makes_directory_and_a_fact_that_is_no_program(tmp_path: Path) -> None:
-    written = record(str(tmp_path / "a" / "facts"), {"id": "1"})
+    written = record(str(tmp_path / "a" / "facts"), made("1"))
     path = tmp_path / "a" / "facts" / "sglang.fact"
     assert (written.path, written.set_aside) == (str(path), None)
     assert stored(path.parent) == {
         "schema_version": 1,
-        "latest": {"id": "1"},
-        "history": [{"id": "1"}],
+        "latest": made("1"),
+        "history": [made("1")],
         "baseline": None,
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 def test_executable_fact_file_is_made_data_again(tmp_path: Path) -> None:
-    record(str(tmp_path), {"id": "1"})
+    record(str(tmp_path), made("1"))
     (tmp_path / "sglang.fact").chmod(0o755)
-    record(str(tmp_path), {"id": "2"})
+    record(str(tmp_path), made("2"))
     assert stat.S_IMODE((tmp_path / "sglang.fact").stat().st_mode) == 0o644
 
 
 def test_only_the_fact_file_looks_like_a_fact(tmp_path: Path) -> None:
     (tmp_path / "sglang.fact").write_text("{")
-    record(str(tmp_path), {"id": "1"})
+    record(str(tmp_path), made("1"))
     assert [path.name for path in tmp_path.glob("*.fact")] == ["sglang.fact"]
 
 
@@ -80,7 +86,7 @@ def test_keys_of_others_survive_a_record(tmp_path: Path) -> None:
     (tmp_path / "sglang.fact").write_text(
         json.dumps({**empty(), "baseline": {"id": "b"}, "best": {"x": 1}}), encoding="utf-8"
     )
-    record(str(tmp_path), {"id": "1"})
+    record(str(tmp_path), made("1"))
     assert stored(tmp_path)["baseline"] == {"id": "b"}
     assert stored(tmp_path)["best"] == {"x": 1}
 
@@ -104,6 +110,17 @@ def test_missing_optional_keys_are_filled_in() -> None:
         '{"schema_version": 1, "history": {}}',
         '{"schema_version": 1, "history": [1]}',
         '{"schema_version": 1, "latest": {"x": Infinity}}',
+        '{"schema_version": 1, "latest": {}}',
+        json.dumps({"schema_version": 1, "latest": {**made("1"), "points": ["x"]}}),
+        json.dumps({"schema_version": 1, "latest": {**made("1"), "points": {"a": {}}}}),
+        json.dumps({"schema_version": 1, "latest": {**made("1"), "reasons": [1]}}),
+        json.dumps({"schema_version": 1, "latest": {**made("1"), "valid": 1}}),
+        *(
+            json.dumps({"schema_version": 1, "latest": {key: value for key, value in made("1").items() if key != name}})
+            for name in made("1")
+        ),
+        "[" * 100_000,
+        '{"schema_version": 1, "history": ' + "[" * 100_000,
         "\udcff\udcfe",
     ],
 )
@@ -112,11 +129,11 @@ def test_damaged_file_is_set_aside_unchanged_and_reported(tmp_path: Path, conten
     (tmp_path / "sglang.fact").write_bytes(damaged)
     with pytest.raises(CorruptError, match="fact file"):
         read(str(tmp_path))
-    written = record(str(tmp_path), {"id": "1"})
+    written = record(str(tmp_path), made("1"))
     assert written.set_aside is not None
     assert ".corrupt-" in written.set_aside
     assert Path(written.set_aside).read_bytes() == damaged
-    assert stored(tmp_path)["history"] == [{"id": "1"}]
+    assert stored(tmp_path)["history"] == [made("1")]
 
 
 def test_second_damaged_file_in_one_second_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +141,7 @@ def test_second_damaged_file_in_one_second_replaces_nothing(tmp_path: Path, monk
     asides = []
     for content in ("{1", "{2"):
         (tmp_path / "sglang.fact").write_text(content)
-        asides.append(record(str(tmp_path), {"id": content}).set_aside)
+        asides.append(record(str(tmp_path), made(content)).set_aside)
     assert [Path(str(aside)).read_text() for aside in asides] == ["{1", "{2"]
 
 
@@ -132,7 +149,7 @@ def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     content = json.dumps({"schema_version": 2, "latest": {"new": "shape"}})
     (tmp_path / "sglang.fact").write_text(content)
     with pytest.raises(StoreError, match="schema 2") as caught:
-        record(str(tmp_path), {"id": "1"})
+        record(str(tmp_path), made("1"))
     assert caught.value.facts == {"schema_version": 2}
     assert (tmp_path / "sglang.fact").read_text() == content
     assert not list(tmp_path.glob("*.corrupt-*"))
@@ -140,10 +157,10 @@ def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), {1, 2}])
 def test_value_that_is_no_json_is_refused_before_anything_is_written(tmp_path: Path, value: Any) -> None:
-    record(str(tmp_path), {"id": "1"})
+    record(str(tmp_path), made("1"))
     with pytest.raises(StoreError, match="plain JSON"):
-        record(str(tmp_path), {"id": "2", "rate": value})
-    assert stored(tmp_path)["latest"] == {"id": "1"}
+        record(str(tmp_path), made("2", rate=value))
+    assert stored(tmp_path)["latest"] == made("1")
 
 
 def test_no_file_reads_as_nothing(tmp_path: Path) -> None:
@@ -159,13 +176,13 @@ def test_unreadable_file_is_an_error_with_its_path(tmp_path: Path) -> None:
 def test_directory_that_cannot_be_made_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="writable"):
-        record(str(tmp_path / "file" / "facts"), {"id": "1"})
+        record(str(tmp_path / "file" / "facts"), made("1"))
 
 
 def test_content_that_reads_back_different_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_store, "write_atomic", lambda path, data, mode: Path(path).write_bytes(data[:-9]))
     with pytest.raises(StoreError, match="reads back different"):
-        record(str(tmp_path), {"id": "1"})
+        record(str(tmp_path), made("1"))
 
 
 def test_waiting_for_another_writer_ends(tmp_path: Path) -> None:
@@ -173,25 +190,26 @@ def test_waiting_for_another_writer_ends(tmp_path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         with pytest.raises(StoreError, match="another writer"):
-            record(str(tmp_path), {"id": "1"}, lock_timeout_s=0.1)
+            record(str(tmp_path), made("1"), lock_timeout_s=0.1)
     finally:
         os.close(descriptor)
     assert not (tmp_path / "sglang.fact").exists()
-    record(str(tmp_path), {"id": "1"}, lock_timeout_s=0.1)
+    record(str(tmp_path), made("1"), lock_timeout_s=0.1)
 
 
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     program = (
-        "import sys\n"
+        "import json, sys\n"
         "from ansible_collections.tokforge.sglang.plugins.module_utils.result_store import record\n"
-        "for number in range(10): record(sys.argv[1], {'id': f'{sys.argv[2]}-{number}'})\n"
+        "for number in range(10): record(sys.argv[1], {**json.loads(sys.argv[3]), 'id': f'{sys.argv[2]}-{number}'})\n"
     )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(name)]) for name in range(4)]
+    least = json.dumps(made("x"))
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(name), least]) for name in range(4)]
     assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
     kept = [entry["id"] for entry in stored(tmp_path)["history"]]
     assert sorted(kept) == sorted(f"{name}-{number}" for name in range(4) for number in range(10))
 
 
 def test_rendered_document_reads_back_equal() -> None:
-    document = append(empty(), {"id": "1", "name": "größer", "rate": 1.5, "none": None})
+    document = append(empty(), made("1") | {"name": "größer", "rate": 1.5, "none": None})
     assert parse(render(document), "here") == document

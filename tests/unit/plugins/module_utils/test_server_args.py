@@ -90,6 +90,29 @@ def test_good_arguments_have_no_problem() -> None:
     assert messages(args) == []
 
 
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        ({"tp-size": {"a": 1}}, "--tp-size takes one value, not a mapping"),
+        ({"mem-fraction-static": float("nan")}, "--mem-fraction-static holds the number nan"),
+        ({"json-model-override-args": {"a": [float("inf")]}}, "holds the number inf"),
+        ({"dtype": "a\0"}, "--dtype holds a NUL"),
+        ({"lora-paths": ["a", "--trust-remote-code"]}, "has the item '--trust-remote-code'"),
+        ({"cuda-graph-bs-decode": [1, None]}, "has an empty item"),
+        ({"config": "/a.yml"}, "--config names a file with more arguments"),
+    ],
+)
+def test_value_that_would_mean_something_else_is_refused(args: dict[str, Any], part: str) -> None:
+    [message] = messages(args)
+    assert part in message
+
+
+def test_mapping_is_fine_where_the_flag_reads_json_text() -> None:
+    names = ("model-loader-extra-config", "init-expert-location", "lora-paths", "forward-hooks", "deepep-config")
+    assert messages({name: {"a": 1} for name in names}) == []
+    assert messages({"gc-threshold": [-1, 2]}) == []
+
+
 def test_unknown_flag_names_the_near_one_and_the_release() -> None:
     assert messages({"mem-fraction-statik": 0.8}) == [
         "--mem-fraction-statik is no argument of SGLang 0.5.23; did you mean --mem-fraction-static?"

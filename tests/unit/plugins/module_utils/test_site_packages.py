@@ -157,3 +157,28 @@ def test_overlay_replaces_hard_links_and_symbolic_links_and_never_writes_through
     assert [(cache / name).read_text() for name in ("hard", "symbolic")] == ["cached\n", "cached\n"]
     assert [(site / name).read_text() for name in overlay] == ["new\n"] * 3
     assert not (site / "pkg" / "symbolic").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"dir_info": 1}', '{"dir_info": {"editable": "no"}}', "[" * 100_000]
+)
+def test_damaged_direct_url_is_no_install_in_place(tmp_path: Path, text: str) -> None:
+    info = tmp_path / "a-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a\nVersion: 1\n")
+    (info / "direct_url.json").write_text(text)
+    assert site_packages.editable(str(tmp_path)) == set()
+
+
+def test_distribution_without_a_version_counts_as_not_installed(tmp_path: Path) -> None:
+    info = tmp_path / "a-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a\n")
+    assert site_packages.versions_of(str(tmp_path)) == {}
+
+
+def test_torch_that_says_cuda_as_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = 13.0\n")
+    with pytest.raises(InstallError, match="it does not say __version__ and cuda"):
+        site_packages.read_torch(str(tmp_path))

@@ -367,6 +367,17 @@ def test_corrupt_facts_are_set_aside_and_reported(asked: dict[str, Any]) -> None
     assert fact(asked)["latest"]["valid"] is True
 
 
+def test_record_of_another_shape_is_measured_anew_and_no_traceback(asked: dict[str, Any]) -> None:
+    facts = Path(asked["facts_dir"])
+    facts.mkdir()
+    fingerprint = run(asked, check=True)["fingerprint"]
+    latest = {"valid": True, "fingerprint": fingerprint, "points": ["not an object"]}
+    (facts / "sglang.fact").write_text(json.dumps({"schema_version": 1, "latest": latest}))
+    result = run(asked)
+    assert (result["ran"], result["valid"]) == (True, True), result
+    assert json.loads(Path(result["set_aside"]).read_text())["latest"] == latest
+
+
 def test_facts_of_a_newer_version_are_refused_before_anything_is_measured(asked: dict[str, Any]) -> None:
     facts = Path(asked["facts_dir"])
     facts.mkdir()
