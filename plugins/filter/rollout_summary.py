@@ -43,8 +43,8 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
     """Say what runs, where, how fast it was measured to be and what to run next.
 
     :param facts: ``url``, ``host``, ``inventory``, ``log``, ``environment``, ``model``, ``release``, ``backend`` and
-        ``benchmark`` as the roles leave them; ``benchmark`` is empty when nothing was measured. ``check_mode`` says that
-        nothing was done.
+        ``benchmark`` as the roles leave them; ``benchmark`` is empty when nothing was measured. ``check_mode`` says
+        that nothing was done.
     """
     environment, model, release = facts["environment"], facts["model"], facts["release"]
     versions = environment.get("versions") or {}
