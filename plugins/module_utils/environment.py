@@ -37,6 +37,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.environment_reques
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import check_root, claim_root
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import Torch
 
 LOCK_WAIT_S = 1800
@@ -203,7 +204,7 @@ def read_marker(path: str, env_id: str) -> tuple[dict[str, Any] | None, str]:
     except (ValueError, RecursionError):
         return None, f"its {MARKER} is damaged"
     schema = facts.get("schema_version") if isinstance(facts, dict) else None
-    if type(schema) is int and schema > SCHEMA_VERSION:
+    if is_whole(schema) and schema > SCHEMA_VERSION:
         # Complete for the version that made it, which may serve from it.
         raise InstallError(
             f"reading {path}/{MARKER}: it has schema {schema}, this version of tokforge.sglang knows {SCHEMA_VERSION}; "
@@ -212,7 +213,7 @@ def read_marker(path: str, env_id: str) -> tuple[dict[str, Any] | None, str]:
             id=env_id,
             schema_version=schema,
         )
-    if type(schema) is not int or schema != SCHEMA_VERSION or not _well_formed(facts):
+    if not is_whole(schema) or schema != SCHEMA_VERSION or not _well_formed(facts):
         return None, f"its {MARKER} is damaged"
     if facts.get("id") != env_id:
         return None, f"its {MARKER} is of another environment"

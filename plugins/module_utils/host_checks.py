@@ -54,7 +54,7 @@ def plain(path: str) -> str:
 def homes() -> list[str]:
     """The home directories of the user who does this, and root's."""
     found = [os.environ.get("HOME", "")]
-    for uid in {0, os.geteuid()}:
+    for uid in sorted({0, os.geteuid()}):
         try:
             found.append(pwd.getpwuid(uid).pw_dir)
         except KeyError:

@@ -25,6 +25,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import hub_fetch, tiny_moe
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 from ansible_collections.tokforge.sglang.plugins.module_utils.model import HUB_ENDPOINT, ModelError, Source
 
 MARKER = "model.json"
@@ -66,7 +67,7 @@ def incomplete_because(directory: str, source: Source) -> str | None:
         files: dict[str, int] = marker["files"]
         made = (marker["schema_version"], marker["source"], marker["repo_id"], marker["revision"])
         # Without a config nothing can be served, whatever else the marker says.
-        if "config.json" not in files or not all(type(size) is int for size in files.values()):
+        if "config.json" not in files or not all(map(is_whole, files.values())):
             raise ValueError(files)
     except FileNotFoundError:
         return "it was never finished" if os.path.isdir(directory) else "it is not there"

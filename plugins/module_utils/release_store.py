@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 
 SCHEMA_VERSION = 1
 LAUNCH = "launch.json"
@@ -578,7 +579,7 @@ def _parse_state(data: Any, path: str) -> _State:
     if not isinstance(data, dict):
         raise TypeError("not an object")
     version = data.get("schema_version")
-    if type(version) is not int or version < 1:
+    if not is_whole(version) or version < 1:
         raise TypeError("no schema")
     if version > SCHEMA_VERSION:
         raise StoreError(
@@ -588,7 +589,7 @@ def _parse_state(data: Any, path: str) -> _State:
         )
     highest, previous, proven = (data.get(name) for name in ("highest", "previous", "proven"))
     # Not 1.0 and not true either: this collection does not write them.
-    if any(value is not None and type(value) is not int for value in (highest, previous, proven)):
+    if any(value is not None and not is_whole(value) for value in (highest, previous, proven)):
         raise TypeError("not a number")
     return _State(highest, previous, proven, forgotten=data.get("forgotten") is True)
 

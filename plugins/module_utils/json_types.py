@@ -1,0 +1,13 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Python's own types leave open about values that were read from JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number as we write them: Python counts true as 1, and 2.0 is not what we write."""
+    return isinstance(value, int) and not isinstance(value, bool)
