@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is a whole number as we write them: Python counts true as 1, and 2.0 is not what we write."""
     return isinstance(value, int) and not isinstance(value, bool)
