@@ -205,7 +205,7 @@ argv:
   sample: ["-m", "sglang.launch_server", "--model-path", "/data/models/GLM-5-NVFP4"]
 args:
   description: All launch arguments by name, those that other options decide included.
-  returned: state is staged
+  returned: state is staged, or restored (then those of the release that is current)
   type: dict
   sample: {"port": 30000, "tp-size": 8}
 broken:
@@ -329,7 +329,11 @@ def switch(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 def restore(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Point current to the release that served last. Raises StoreError."""
-    return _switched(release_store.restore(params["root"], params["release"], params["fallback"], check_mode))
+    root = params["root"]
+    result = _switched(release_store.restore(root, params["release"], params["fallback"], check_mode))
+    # Where the release that is current again listens, which need not be where the failed one was to listen.
+    content = None if result["current"] is None else release_store.load(root, result["current"]).content
+    return {**result, "args": dict(content.args) if content else {}}
 
 
 def _switched(switched: release_store.Switched) -> dict[str, Any]:

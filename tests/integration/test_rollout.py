@@ -292,7 +292,11 @@ def test_directory_that_this_user_may_not_write_is_refused(serving: Rollout, bas
     if os.geteuid() == 0:
         if not shutil.which("su") or not Path("/usr/bin/python3").exists():
             pytest.skip("root may write everywhere, and without su and /usr/bin/python3 there is no other user here")
+        elsewhere = base / "cache-for-all"
+        elsewhere.mkdir(exist_ok=True)
+        elsewhere.chmod(0o777)
         user = {
+            "sglang_uv_cache": str(elsewhere),
             "ansible_become": True,
             "ansible_become_method": "su",
             "ansible_become_user": "nobody",
