@@ -10,7 +10,7 @@ PLAY = .venv/bin/ansible-playbook -i '$(INVENTORY)'
 CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help deploy benchmark verify destroy venv venv-dev test lint docs docs-check sanity unit integration real molecule \
+.PHONY: help deploy benchmark verify destroy venv venv-dev test test-full lint docs docs-check sanity unit integration real molecule \
 	format changelog times locks clean
 
 help:  ## list the targets
@@ -38,6 +38,10 @@ venv-dev:
 test: venv venv-dev  ## everything the tests need, then all tests, one summary
 	$(CHECK)
 
+test-full: export TOKFORGE_TEST_FULL = 1
+test-full: venv venv-dev  ## the same and the parts that would take CI too long
+	$(CHECK)
+
 lint: venv-dev  ## ruff, mypy, yamllint, ansible-lint, changelog fragments
 	$(CHECK) lint
 
@@ -56,6 +60,7 @@ integration: venv-dev  ## integration tests without a real SGLang
 real: venv venv-dev  ## integration tests with a real SGLang
 	$(CHECK) real
 
+molecule: export TOKFORGE_TEST_FULL = 1
 molecule: venv-dev  ## molecule scenarios
 	$(CHECK) molecule
 

@@ -45,14 +45,14 @@ def test_exit_code_of_the_program_decides() -> None:
 
 def test_missing_program_skips_with_its_name() -> None:
     outcome = check.run(part("scenario", needs=("no-such-program",)), ENV)
-    assert (outcome.verdict, outcome.reason) == ("skipped", "not on this machine: no-such-program")
+    assert (outcome.verdict, outcome.reason) == ("skipped", "needs no-such-program")
 
 
 def test_user_without_root_rights_skips_with_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = part("scenario", needs=("root rights",))
     monkeypatch.setattr(check.os, "geteuid", lambda: 1000)
     outcome = check.run(scenario, ENV)
-    assert (outcome.verdict, outcome.reason) == ("skipped", "not on this machine: root rights")
+    assert (outcome.verdict, outcome.reason) == ("skipped", "needs root rights")
     monkeypatch.setattr(check.os, "geteuid", lambda: 0)
     assert check.run(scenario, ENV).verdict == "passed"
 
@@ -60,7 +60,7 @@ def test_user_without_root_rights_skips_with_that_reason(monkeypatch: pytest.Mon
 def test_kernel_without_cgroup_v2_skips_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = part("scenario", needs=("cgroup v2",))
     monkeypatch.setattr(check, "FILESYSTEMS", tmp_path / "filesystems")
-    assert check.run(scenario, ENV).reason == "not on this machine: cgroup v2"  # no such file: no Linux
+    assert check.run(scenario, ENV).reason == "needs cgroup v2"  # no such file: no Linux
     check.FILESYSTEMS.write_text("nodev\tcgroup\n\text4\n")
     assert check.run(scenario, ENV).verdict == "skipped"
     check.FILESYSTEMS.write_text("nodev\tcgroup\nnodev\tcgroup2\n\text4\n")
@@ -71,7 +71,7 @@ def test_last_line_counts_passed_failed_skipped() -> None:
     outcomes = [
         check.Outcome(part("a"), "passed", "", 1.0),
         check.Outcome(part("b"), "failed", "exit code 1", 2.0),
-        check.Outcome(part("c"), "skipped", "not on this machine: podman", 0.0),
+        check.Outcome(part("c"), "skipped", "needs podman", 0.0),
         check.Outcome(part("d"), "passed", "", 1.0),
     ]
     lines = check.summary(outcomes).splitlines()
