@@ -536,7 +536,7 @@ def carry_out(
     """Look, decide, act (not in check mode), and say what there is now: the result of module server_service.
 
     `secrets_sha256` is what the secrets file will be: in check mode nobody has written it. `release` is the one that
-    must be current; not looked at in check mode, in which nobody has switched to it.
+    must be current; in check mode, in which nobody has switched to it, it is the one that would be.
     """
     observed = observe(service.paths, service.manager)
     launch = wanted(service.paths) if state == "started" else None
@@ -547,6 +547,8 @@ def carry_out(
         )
     if launch and release is not None and start_if and not check_mode:
         check_release(service.paths, launch, release)
+    if check_mode and launch and release is not None and launch.release != release_path(service.paths, release):
+        launch = None  # the real run would have switched before; the release that is to come need not be there yet
     changing = check_mode and secrets_sha256 is not None and secrets_sha256 != file_sha256(service.paths.secrets)
     plan = Plan("none", "start_if is false")
     if start_if:

@@ -247,6 +247,19 @@ def test_check_mode_predicts_the_restart_that_changed_secrets_bring(host: Host) 
     assert host.service(secrets_sha256=digest[later])["action"] == "none"
 
 
+def test_check_mode_predicts_the_restart_that_another_release_brings(host: Host) -> None:
+    host.release(1)
+    pid = host.service(release=1)["pid"]
+    assert host.service(check_mode=True, release=1)["action"] == "none"
+    predicted = host.service(check_mode=True, release=2)
+    assert (predicted["action"], predicted["reason"], predicted["pid"]) == (
+        "restarted",
+        "the release will change",
+        pid,
+    )
+    assert alive(pid)
+
+
 def test_without_a_release_the_start_says_so(host: Host) -> None:
     with pytest.raises(service.ServiceError, match="no current release"):
         host.service()
