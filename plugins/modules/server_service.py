@@ -69,7 +69,7 @@ options:
   release:
     description:
       - Number of the release that must be current. O(state=started) fails and changes nothing when it is another one,
-        since another rollout switched to it. In check mode, which does not switch, it is the release that would be current.
+        since another rollout switched to it. In check mode it is the one that would be current.
     type: int
   start_if:
     description: When V(false), O(state=started) starts nothing and restarts nothing.
