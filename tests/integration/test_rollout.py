@@ -50,13 +50,17 @@ def base() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+# Below the ports that connections are given by chance. Where it begins differs, since two runs may share a machine.
+PORTS = iter([31700 + (os.getpid() + step) % 90 for step in range(90)])
+
+
 def free_port() -> int:
-    """A port of a range that nothing is given by chance."""
-    for port in range(31700, 31790):
+    """A port that nobody listens on and that this run has not used before."""
+    for port in PORTS:
         with socket.socket() as trial:
             if trial.connect_ex(("127.0.0.1", port)):
                 return port
-    pytest.fail("no free port between 31700 and 31790")
+    pytest.fail("no free port between 31700 and 31789")
 
 
 @pytest.fixture(scope="module")
