@@ -225,7 +225,13 @@ def read_record(paths: Paths) -> Record | None:
 
 def write_record(paths: Paths, record: Record) -> None:
     data = json.dumps({"schema_version": RECORD_SCHEMA, **asdict(record)}, indent=1, sort_keys=True)
-    write_atomic(paths.record, data.encode() + b"\n", mode=0o600)
+    try:
+        write_atomic(paths.record, data.encode() + b"\n", mode=0o600)
+    except OSError as error:
+        raise ServiceError(
+            f"cannot write {paths.record}: {error.strerror}; free space there or make it writable, then run again",
+            path=paths.record,
+        ) from error
 
 
 # --- whose process, whose port ---------------------------------------------------------------------------------------

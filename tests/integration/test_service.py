@@ -260,6 +260,17 @@ def test_check_mode_predicts_the_restart_that_another_release_brings(host: Host)
     assert alive(pid)
 
 
+def test_record_that_cannot_be_written_is_named(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object, **_options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    host.release(1)
+    host.service()
+    monkeypatch.setattr(service, "write_atomic", full)
+    with pytest.raises(service.ServiceError, match=r"server\.json: No space left on device; free space"):
+        host.service("stopped")
+
+
 def test_without_a_release_the_start_says_so(host: Host) -> None:
     with pytest.raises(service.ServiceError, match="no current release"):
         host.service()
