@@ -1,0 +1,741 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The autotune gate of one SGLang: which state it is in, how it is opened, and how the release's own state comes back.
+
+The states a gate can be in, as `Gate.kind`:
+
+closed                the release has the gate and the backend is not in its collection
+open_by_patch         somebody put the backend there: this module (enabled_by patch) or another hand (foreign_patch)
+open_upstream         the release itself tunes the backend
+unsupported_release   the release has no autotune at all (up to 0.5.5.post3)
+other_gate            the release decides by the attention backend (0.5.6 to 0.5.6.post2)
+unknown_structure     anything else; it is never edited
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import difflib
+import errno
+import fcntl
+import glob
+import hashlib
+import io
+import json
+import os
+import re
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import gate_edit, gate_syntax, sglang_tree
+from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.gate_syntax import DELEGATE, GATE, Collection, Definition
+from ansible_collections.tokforge.sglang.plugins.module_utils.sglang_tree import Tree
+
+CLOSED = "closed"
+OPEN_BY_PATCH = "open_by_patch"
+OPEN_UPSTREAM = "open_upstream"
+UNSUPPORTED = "unsupported_release"
+OTHER = "other_gate"
+UNKNOWN = "unknown_structure"
+
+PATCH, UPSTREAM, FOREIGN = "patch", "upstream", "foreign_patch"
+
+#: What the releases themselves tune, from their wheels: first release -> kind of gate, backends in its collection.
+RELEASES: Sequence[tuple[str, str, tuple[str, ...]]] = (
+    ("0", UNSUPPORTED, ()),
+    ("0.5.6", OTHER, ()),
+    ("0.5.7", CLOSED, ("flashinfer_trtllm", "flashinfer_mxfp4")),
+    ("0.5.11", CLOSED, ("flashinfer_trtllm", "flashinfer_mxfp4", "flashinfer_cutedsl")),
+    (
+        "0.5.13",
+        CLOSED,
+        (
+            "flashinfer_trtllm",
+            "flashinfer_trtllm_routed",
+            "flashinfer_mxfp4",
+            "flashinfer_cutedsl",
+            "flashinfer_cutlass",
+        ),
+    ),
+    (
+        "0.5.22",
+        CLOSED,
+        (
+            "flashinfer_trtllm",
+            "flashinfer_trtllm_routed",
+            "flashinfer_mxfp4",
+            "flashinfer_cutedsl",
+            "flashinfer_cutlass",
+            "flashinfer_megamoe",
+        ),
+    ),
+)
+#: The newest release that RELEASES was read from.
+NEWEST_READ = "0.5.23"
+
+_NOTE_SCHEMA = 1
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_WORD = "flashinfer_autotune"
+_HOPS = 5
+
+
+class GateError(Exception):
+    """What was asked cannot be done; nothing was changed. `facts` go beside the message."""
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a gate is for one backend. `line` is 1-based, None when there is no gate; `why` explains kinds without one.
+
+    `backends` are the names in the collection, in the file's order. `enabled_by` is None unless the gate is open.
+    """
+
+    kind: str
+    backend: str
+    version: str | None
+    file: str | None = None
+    line: int | None = None
+    backends: tuple[str, ...] = ()
+    enabled_by: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One opening: what `now` replaced at `start` (in characters), and the file's sha256 after it."""
+
+    backend: str
+    start: int
+    was: str
+    now: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """What this module did to a file, kept beside it: the way back."""
+
+    original_sha256: str
+    edits: tuple[Edit, ...]
+
+    def applied(self, sha256: str) -> tuple[Edit, ...]:
+        """The edits that are in a file with this digest. Empty when the file is not one that this note describes."""
+        for count in range(len(self.edits), 0, -1):
+            if self.edits[count - 1].sha256 == sha256:
+                return self.edits[:count]
+        return ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The file with the gate, as it was read."""
+
+    tree: Tree
+    path: str
+    data: bytes
+    text: str
+    encoding: str
+    definition: Definition
+    collection: Collection
+    note: Note | None
+    original_sha256: str | None
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the bytes."""
+        return _sha256(self.data)
+
+    def encoded(self, text: str) -> bytes:
+        """The bytes of a text in this file's encoding, with its byte order mark."""
+        return _encoded(text, self.encoding, self.data)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What will be done. `data` and `note` are None when the file stays; an empty note is removed."""
+
+    message: str
+    after: Gate
+    data: bytes | None = None
+    note: Note | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file gets other bytes."""
+        return self.data is not None
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+def expected(version: str, backend: str) -> str | None:
+    """The kind of gate a release has for a backend as it comes; None for a release newer than was read.
+
+    :param version: a release name such as 0.5.12.post1.
+    """
+    key = _version_key(version)
+    # A build without tags calls itself 0.0.0.dev0, which says nothing.
+    if key is None or key < (0, 1) or key[:3] > (_version_key(NEWEST_READ) or ())[:3]:
+        return None
+    kind, backends = next(
+        (kind, names) for first, kind, names in reversed(RELEASES) if key >= (_version_key(first) or ())
+    )
+    return OPEN_UPSTREAM if backend in backends else kind
+
+
+def _version_key(version: str) -> tuple[int, int, int, int, int] | None:
+    """Orders release names; a release candidate comes before its release, and a local part does not count."""
+    match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.?(a|b|rc|dev)(\d+))?(?:\.post(\d+))?", version)
+    if match is None:
+        return None
+    major, minor, micro, stage, _count, post = match.groups()
+    return int(major), int(minor or 0), int(micro or 0), -1 if stage else 0, int(post or 0)
+
+
+def check_name(backend: str) -> None:
+    """Refuse what cannot be a backend's name. Raises GateError."""
+    if not _NAME.fullmatch(backend):
+        raise GateError(
+            f"reading the backend {backend!r}: a name is letters, digits and _ . - only; give a --moe-runner-backend",
+            backend=backend,
+        )
+    if backend == "auto":
+        raise GateError(
+            "reading the backend 'auto': SGLang replaces it by another name before the gate sees it; name the backend "
+            "that is to be tuned",
+            backend=backend,
+        )
+
+
+def examine(tree: Tree, backend: str) -> tuple[Gate, Source | None]:
+    """The gate of an SGLang for a backend, and its file when there is a collection. Changes nothing.
+
+    Raises GateError for a backend that the release does not have, and for files that cannot be read.
+    """
+    check_name(backend)
+    try:
+        found = _Search(tree).definition()
+    except _UnclearError as unclear:
+        return Gate(UNKNOWN, backend, tree.version, unclear.path, unclear.line, why=str(unclear)), None
+    except OSError as error:
+        raise GateError(
+            f"reading {error.filename}: {error.strerror}; make it readable, or run as a user who may read it"
+        ) from error
+    if found is None:
+        why = f"{tree.short(tree.executor)} has no function {gate_syntax.GATE_NAMES[0]}"
+        return Gate(UNSUPPORTED, backend, tree.version, why=why), None
+    path, data, text, encoding, definition = found
+    base = Gate(UNKNOWN, backend, tree.version, path, definition.test_line, why=definition.problem)
+    if definition.subject == "attention":
+        return replace(base, kind=OTHER), None
+    if definition.collection is None:
+        return base, None
+    collection = definition.collection
+    _check_choice(tree, backend)
+    shut_out = dict(definition.shut_out)
+    if backend in shut_out:
+        why = f"it returns for {backend} before its collection is looked at"
+        return replace(base, line=shut_out[backend], backends=collection.names, why=why), None
+    source = Source(
+        tree,
+        path,
+        data,
+        text,
+        encoding,
+        definition,
+        collection,
+        _read_note(path),
+        sglang_tree.original_sha256(tree, path),
+    )
+    return _gate(source, collection, backend, definition.test_line), source
+
+
+def _gate(source: Source, collection: Collection, backend: str, test_line: int) -> Gate:
+    live = [element.line for element in collection.elements if element.value == backend]
+    if not live:
+        return Gate(CLOSED, backend, source.tree.version, source.path, test_line, collection.names)
+    by = _enabled_by(source, backend)
+    kind = OPEN_UPSTREAM if by == UPSTREAM else OPEN_BY_PATCH
+    return Gate(kind, backend, source.tree.version, source.path, live[0], collection.names, by)
+
+
+def _enabled_by(source: Source, backend: str) -> str:
+    applied = source.note.applied(source.sha256) if source.note else ()
+    if any(edit.backend == backend for edit in applied):
+        return PATCH
+    original = source.original_sha256
+    before = source.note.original_sha256 if applied and source.note else source.sha256
+    if before == original:
+        return UPSTREAM
+    if original and _original_without(source, backend) is not None:
+        return FOREIGN
+    # The file was changed in other places too, or nothing says what it was: what the release is known for decides.
+    kind = expected(source.tree.version, backend) if source.tree.version else None
+    if kind is not None:
+        return UPSTREAM if kind == OPEN_UPSTREAM else FOREIGN
+    return FOREIGN if original else UPSTREAM
+
+
+def _original_without(source: Source, backend: str) -> bytes | None:
+    """The original bytes, when the file differs from them only by this backend."""
+    for text in gate_edit.without_name(source.text, source.collection, backend):
+        data = source.encoded(text)
+        if _sha256(data) == source.original_sha256:
+            return data
+    return None
+
+
+def _check_choice(tree: Tree, backend: str) -> None:
+    choices = sglang_tree.moe_backends(tree)
+    if choices is None or backend in choices:
+        return
+    near = difflib.get_close_matches(backend, choices, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise GateError(
+        f"reading the backend {backend!r}: SGLang {tree.version or 'there'} has no such --moe-runner-backend; "
+        f"{hint}choices there: {', '.join(choices)}",
+        backend=backend,
+        choices=list(choices),
+    )
+
+
+class _UnclearError(Exception):
+    """No structure that is known; the text says what was found."""
+
+    def __init__(self, message: str, path: str | None = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.path, self.line = path, line
+
+
+_Found = tuple[str, bytes, str, str, Definition]
+
+
+class _Search:
+    """Finds the one real definition of the gate function below srt/model_executor."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.read: dict[str, tuple[bytes, str, str]] = {}
+
+    def definition(self) -> _Found | None:
+        """The one definition, or None when the release has no autotune. Raises _UnclearError."""
+        if not os.path.isdir(self.tree.executor):
+            raise _UnclearError(f"there is no {self.tree.short(self.tree.executor)}, so this is no whole SGLang")
+        found = list(self.named(self.tree.executor))
+        real = {(path, one.line): one for path, one in found if one.kind == GATE}
+        unresolved = []
+        for path, one in found:
+            if one.kind == DELEGATE:
+                target = self.follow(path, one, _HOPS)
+                real.update(target)
+                if not target:
+                    unresolved.append((path, one))
+        if len(real) > 1:
+            places = ", ".join(f"{self.tree.short(path)} line {line}" for path, line in sorted(real))
+            path, line = sorted(real)[0]
+            raise _UnclearError(f"{len(real)} definitions of the gate were found: {places}", path, line)
+        if not real:
+            for path, one in unresolved or found:
+                what = f"calls {one.target[1]}, which was not found" if one.kind == DELEGATE else "does nothing"
+                raise _UnclearError(f"{self.tree.short(path)} line {one.line}: {one.name} {what}", path, one.line)
+            self.no_other_autotune()
+            return None
+        (path, _line), definition = next(iter(real.items()))
+        return (path, *self.read[path], definition)
+
+    def named(self, folder: str) -> Iterator[tuple[str, Definition]]:
+        for path in sglang_tree.python_files(folder):
+            data = _bytes_of(path)
+            if any(name.encode() in data for name in gate_syntax.GATE_NAMES):
+                yield from ((path, one) for one in self.scan(path, data, gate_syntax.GATE_NAMES))
+
+    def scan(self, path: str, data: bytes, names: tuple[str, ...]) -> list[Definition]:
+        try:
+            text, encoding = _decoded(data)
+        except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+            raise _UnclearError(f"{self.tree.short(path)} is not text: {error}", path) from error
+        self.read[path] = (data, text, encoding)
+        return parsed(self.tree, path, text, names)
+
+    def follow(self, path: str, delegate: Definition, hops: int) -> dict[tuple[str, int], Definition]:
+        """The real definitions behind a delegate."""
+        module, name = delegate.target
+        target = self.module_file(path, module) if module else path
+        if target is None or not hops:
+            return {}
+        data = _bytes_of(target)
+        reached: dict[tuple[str, int], Definition] = {}
+        for one in self.scan(target, data, (name,)) if name.encode() in data else []:
+            if (target, one.line) == (path, delegate.line):
+                continue
+            if one.kind == GATE:
+                reached[target, one.line] = one
+            elif one.kind == DELEGATE:
+                reached.update(self.follow(target, one, hops - 1))
+        return reached
+
+    def module_file(self, path: str, module: str) -> str | None:
+        """The file of a module that `path` imports, when it belongs to this SGLang."""
+        dots = len(module) - len(module.lstrip("."))
+        parts = [part for part in module.split(".") if part]
+        if dots:
+            folder = path
+            for _level in range(dots):
+                folder = os.path.dirname(folder)
+        elif parts[:1] == ["sglang"]:
+            folder, parts = os.path.dirname(self.tree.srt), parts[1:]
+        else:
+            return None
+        base = os.path.join(folder, *parts)
+        return next((one for one in (f"{base}.py", os.path.join(base, "__init__.py")) if os.path.isfile(one)), None)
+
+    def no_other_autotune(self) -> None:
+        """Hold that the release has no autotune, and did not merely move it. Raises _UnclearError."""
+        if not os.path.isfile(os.path.join(self.tree.executor, "model_runner.py")):
+            raise _UnclearError(
+                f"{self.tree.short(self.tree.executor)} holds no model_runner.py, so this is no whole SGLang"
+            )
+        for path in sglang_tree.python_files(self.tree.srt):
+            data = _bytes_of(path)
+            if _WORD.encode() not in data:
+                continue
+            with contextlib.suppress(SyntaxError, UnicodeDecodeError, LookupError, gate_syntax.UnreadableError):
+                lines = gate_syntax.mentions(_decoded(data)[0], _WORD)
+                if lines:
+                    raise _UnclearError(
+                        f"{self.tree.short(path)} line {lines[0]} speaks of {_WORD}, but no function "
+                        f"{gate_syntax.GATE_NAMES[0]} is below {self.tree.short(self.tree.executor)}",
+                        path,
+                        lines[0],
+                    )
+
+
+def parsed(tree: Tree, path: str, text: str, names: tuple[str, ...]) -> list[Definition]:
+    """The definitions in a file, read by the release's own interpreter when this one is too old for its grammar."""
+    try:
+        return gate_syntax.scan(text, names)
+    except gate_syntax.UnreadableError as error:
+        ours = ".".join(map(str, sys.version_info[:2]))
+        if tree.python is None:
+            raise _UnclearError(
+                f"{tree.short(path)} line {error.line} is no Python {ours}: {error}; if it is fine for a newer one, "
+                "give python, the interpreter of this SGLang",
+                path,
+                error.line or None,
+            ) from error
+    answer = _elsewhere(tree, "scan", {"text": text, "names": list(names)})
+    if "error" in answer:
+        raise _UnclearError(
+            f"{tree.short(path)} line {answer['line']} is no Python {tree.python_version}: {answer['error']}",
+            path,
+            answer["line"] or None,
+        )
+    return gate_syntax.from_json(answer["found"])
+
+
+def _same_but_for(source: Source, text: str, backend: str) -> bool:
+    try:
+        return gate_syntax.differs_only_by(source.text, text, backend, source.collection.start)
+    except gate_syntax.UnreadableError:
+        asked = {"before": source.text, "after": text, "value": backend, "start": source.collection.start}
+        return _elsewhere(source.tree, "differs_only_by", asked).get("found") is True
+
+
+_ELSEWHERE = """
+import json, sys
+asked = json.load(sys.stdin)
+here = {"__name__": "gate_syntax"}
+sys.modules["gate_syntax"] = type(sys)("gate_syntax")
+exec(compile(asked["module"], "gate_syntax", "exec", dont_inherit=True), sys.modules["gate_syntax"].__dict__)
+syntax = sys.modules["gate_syntax"]
+try:
+    if asked["function"] == "scan":
+        found = syntax.as_json(syntax.scan(asked["text"], tuple(asked["names"])))
+    else:
+        found = syntax.differs_only_by(asked["before"], asked["after"], asked["value"], asked["start"])
+    answer = {"found": found}
+except syntax.UnreadableError as error:
+    answer = {"error": str(error), "line": error.line}
+print()
+print(json.dumps(answer))
+"""
+
+
+def _elsewhere(tree: Tree, function: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a function of `gate_syntax` in the release's own interpreter."""
+    loader: Any = gate_syntax.__spec__.loader if gate_syntax.__spec__ else None
+    request = {"module": loader.get_source(gate_syntax.__name__), "function": function, **asked}
+    printed = sglang_tree.run_in(str(tree.python), _ELSEWHERE, json.dumps(request))
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return answer
+
+
+# --- deciding --------------------------------------------------------------------------------------------------------
+
+
+def plan(gate: Gate, source: Source | None, state: str) -> Change:
+    """What has to be done for a state, `open` or `closed` (the release's own). Changes nothing; raises GateError."""
+    if source is None:
+        raise GateError(refusal(gate), gate=gate.kind)
+    return _opened(gate, source) if state == "open" else _closed(gate, source)
+
+
+def refusal(gate: Gate) -> str:
+    """Why there is no gate to open or to close, and what to do; one text for each kind."""
+    release = f"SGLang {gate.version or 'of unknown version'}"
+    where = f" {gate.file}" + (f" line {gate.line}" if gate.line else "") if gate.file else ""
+    if gate.kind == UNSUPPORTED:
+        return (
+            f"tuning {gate.backend} in {release}: this release has no FlashInfer autotune at all ({gate.why}); use "
+            "0.5.7 or newer"
+        )
+    if gate.kind == OTHER:
+        return (
+            f"tuning {gate.backend} in {release}: its gate{where} looks at the attention backend, not at the MoE "
+            f"runner ({gate.why}); use 0.5.7 or newer"
+        )
+    return (
+        f"reading the autotune gate of {release}{':' + where if where else ''}: {gate.why}; nothing was changed, since "
+        "this structure is not known: see what the file says, restore it if it was edited, or report this release"
+    )
+
+
+def _opened(gate: Gate, source: Source) -> Change:
+    place = f"{gate.file} line {gate.line}"
+    if gate.kind == OPEN_UPSTREAM:
+        return Change(f"SGLang {gate.version or ''} tunes {gate.backend} by itself ({place})".replace("  ", " "), gate)
+    if gate.kind == OPEN_BY_PATCH:
+        hand = "by this module" if gate.enabled_by == PATCH else "by another hand, which is left as it is"
+        return Change(f"the gate was opened for {gate.backend} before, {hand} ({place})", gate)
+    text = gate_edit.with_name(source.text, source.collection, gate.backend)
+    collection = _collection_in(source, text)
+    if (
+        collection is None
+        or sorted(collection.names) != sorted((*source.collection.names, gate.backend))
+        or not _same_but_for(source, text, gate.backend)
+    ):
+        raise GateError(
+            f"opening the gate in {place}: the edit would not give what was meant, nothing was changed; report this "
+            "file's gate",
+            gate=UNKNOWN,
+        )
+    data = source.encoded(text)
+    applied = source.note.applied(source.sha256) if source.note else ()
+    original = source.note.original_sha256 if applied and source.note else source.sha256
+    note = Note(original, (*applied, _edit_between(source.text, text, gate.backend, _sha256(data))))
+    line = next(element.line for element in collection.elements if element.value == gate.backend)
+    opened = replace(gate, kind=OPEN_BY_PATCH, line=line, backends=collection.names, enabled_by=PATCH)
+    return Change(f"opened the gate for {gate.backend} in {gate.file} line {line}", opened, data, note)
+
+
+def _collection_in(source: Source, text: str) -> Collection | None:
+    """The gate's collection in another state of its file; edits never move its start."""
+    try:
+        definitions = parsed(source.tree, source.path, text, (source.definition.name,))
+    except _UnclearError:
+        return None
+    found = (one.collection for one in definitions if one.kind == GATE and one.collection)
+    return next((one for one in found if one.start == source.collection.start), None)
+
+
+def _closed(gate: Gate, source: Source) -> Change:
+    place = f"{gate.file} line {gate.line}"
+    applied = source.note.applied(source.sha256) if source.note else ()
+    if applied and source.note:
+        text = source.text
+        for edit in reversed(applied):
+            end = edit.start + len(edit.now)
+            text = text[: edit.start] + edit.was + text[end:]
+        data = source.encoded(text)
+        if _sha256(data) != source.note.original_sha256:
+            raise GateError(
+                f"closing the gate in {place}: {_note_path(source.path)} does not lead back to the original; restore "
+                "the file from its release",
+                gate=gate.kind,
+            )
+        others = sorted({edit.backend for edit in applied} - {gate.backend})
+        also = f"; it was open for {', '.join(others)} too" if others else ""
+        return _restored(gate, source, text, data, f"closed the gate in {gate.file}: the original bytes are back{also}")
+    if gate.kind in (CLOSED, OPEN_UPSTREAM):
+        own = "does not tune" if gate.kind == CLOSED else "tunes"
+        return Change(f"the gate is as the release has it, which {own} {gate.backend} ({place})", gate)
+    original = _original_without(source, gate.backend)
+    if original is not None:
+        text = _decoded(original)[0]
+        message = f"closed the gate in {gate.file}, which another hand had opened: the original bytes are back"
+        return _restored(gate, source, text, original, message)
+    raise GateError(
+        f"closing the gate in {place}: another hand opened it and the file is neither the original nor this module's "
+        "work, so what it was is not known; restore the file from its release, or make another environment",
+        gate=gate.kind,
+        enabled_by=gate.enabled_by,
+    )
+
+
+def _restored(gate: Gate, source: Source, text: str, data: bytes, message: str) -> Change:
+    collection = _collection_in(source, text) or source.collection
+    back = replace(source, data=data, text=text, collection=collection, note=None)
+    after = _gate(back, collection, gate.backend, source.definition.test_line)
+    return Change(message, after, data, Note(_sha256(data), ()))
+
+
+def _edit_between(before: str, after: str, backend: str, sha256: str) -> Edit:
+    """The one stretch in which two texts differ."""
+    start = _common(before, after)
+    tail = _common(before[:start:-1], after[:start:-1])
+    return Edit(backend, start, before[start : len(before) - tail], after[start : len(after) - tail], sha256)
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+
+
+# --- doing -----------------------------------------------------------------------------------------------------------
+
+
+def apply(source: Source, change: Change) -> None:
+    """Write what was planned. Raises GateError; the file then has its old bytes."""
+    if change.data is None or change.note is None:
+        return
+    real = os.path.realpath(source.path)
+    try:
+        with _exclusive(os.path.dirname(real)):
+            _sweep(real)
+            if _bytes_of(real) != source.data:
+                raise GateError(
+                    f"writing {source.path}: it was changed by somebody else after it was read; nothing was written, "
+                    "run again"
+                )
+            # The way back is on the disk before the edit is, so a stop in between loses nothing.
+            if change.note.edits:
+                _write_note(source, change.note)
+            _clear_bytecode(source.path)
+            write_atomic(real, change.data)
+            # A server that starts meanwhile may have compiled the old text again.
+            _clear_bytecode(source.path)
+            if not change.note.edits:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_note_path(real))
+    except OSError as error:
+        hints = {
+            errno.EROFS: "the file system is read-only: edit the environment while it is built, or remount it",
+            errno.ENOSPC: "free disk space there and run again",
+            errno.EACCES: "run as the user who owns it",
+            errno.EPERM: "run as the user who owns it",
+        }
+        raise GateError(
+            f"writing {error.filename or source.path}: {error.strerror}; "
+            f"{hints.get(error.errno or 0, 'look at it and run again')}",
+            file=source.path,
+        ) from error
+
+
+@contextlib.contextmanager
+def _exclusive(folder: str) -> Iterator[None]:
+    """One writer at a time. The directory itself is locked, so no lock file is left in a package."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Some network file systems cannot lock a directory; the comparison before the rename guards there.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(path: str) -> None:
+    """Remove what a stopped write left beside the file."""
+    folder, name = os.path.split(path)
+    for stem in (name, os.path.basename(_note_path(path))):
+        for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(stem)}.*.tmp")):
+            os.unlink(left)
+
+
+def _clear_bytecode(path: str) -> None:
+    stem = os.path.splitext(os.path.basename(path))[0]
+    for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
+        for compiled in glob.glob(os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(stem)}.*.pyc")):
+            os.unlink(compiled)
+
+
+def _note_path(path: str) -> str:
+    folder, name = os.path.split(os.path.realpath(path))
+    return os.path.join(folder, f".{name}.tokforge-gate.json")
+
+
+def _write_note(source: Source, note: Note) -> None:
+    data = {
+        "schema_version": _NOTE_SCHEMA,
+        "sglang_version": source.tree.version,
+        "original_sha256": note.original_sha256,
+        "edits": [asdict(edit) for edit in note.edits],
+    }
+    write_atomic(_note_path(source.path), json.dumps(data, indent=1).encode() + b"\n", 0o644)
+
+
+def _read_note(path: str) -> Note | None:
+    """The note beside a file, or None when there is none that can be used."""
+    try:
+        with open(_note_path(path), encoding="utf-8") as stream:
+            data = json.load(stream)
+        if data["schema_version"] != _NOTE_SCHEMA:
+            return None
+        edits = tuple(Edit(**one) for one in data["edits"])
+        whole = all(
+            isinstance(edit.start, int) and all(isinstance(one, str) for one in (edit.backend, edit.was, edit.now))
+            for edit in edits
+        )
+        return Note(data["original_sha256"], edits) if whole else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def original_bytes(path: str) -> bytes | None:
+    """What a file was before this module opened its gate, or None when this module did not change it."""
+    try:
+        data = _bytes_of(path)
+        note = _read_note(path)
+        applied = note.applied(_sha256(data)) if note else ()
+        if note is None or not applied:
+            return None
+        text, encoding = _decoded(data)
+        for edit in reversed(applied):
+            text = text[: edit.start] + edit.was + text[edit.start + len(edit.now) :]
+        before = _encoded(text, encoding, data)
+        return before if _sha256(before) == note.original_sha256 else None
+    except (OSError, SyntaxError, UnicodeError, LookupError):
+        return None
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+def _decoded(data: bytes) -> tuple[str, str]:
+    """A Python file's text and encoding (PEP 263), line ends as they are."""
+    encoding, _lines = tokenize.detect_encoding(io.BytesIO(data).readline)
+    body = data[len(codecs.BOM_UTF8) :] if encoding == "utf-8-sig" else data
+    return body.decode("utf-8" if encoding == "utf-8-sig" else encoding), encoding
+
+
+def _encoded(text: str, encoding: str, like: bytes) -> bytes:
+    if encoding == "utf-8-sig":
+        return (codecs.BOM_UTF8 if like.startswith(codecs.BOM_UTF8) else b"") + text.encode()
+    return text.encode(encoding)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
