@@ -143,6 +143,15 @@ class ActionModule(ActionBase):
             return findings
         backend = args["backend"]
         findings += core.check_backend(backend, version, releases.get(version).moe_runner_backends())
+        tuned = values.get("sglang_autotune_backend") or backend
+        # A bad backend is told above.
+        findings += core.check_autotune(
+            None if tuned == backend and core.failures(findings) else values.get("sglang_autotune_gate"),
+            tuned,
+            version,
+            releases.get(version).moe_runner_backends(),
+            (values.get("sglang_install_source") or {}).get("type") == "checkout",
+        )
         request = launch_plan.Request(
             root=args["root"],
             sglang_version=version,

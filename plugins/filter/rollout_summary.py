@@ -59,6 +59,7 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
         f"  versions   {', '.join(f'{name} {version}' for name, version in named if version)}",
         f"  release    {release.get('release')} ({release.get('path')})",
     ]
+    lines += [f"  autotune   {line}" for line in _autotune(environment.get("autotune_gate"))]
     if weights:
         lines.insert(2, f"             {weights}")
     lines += [f"  measured   {line}" for line in _points(facts["benchmark"])]
@@ -73,6 +74,15 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
         f"  remove     make destroy INVENTORY={inventory}",
     ]
     return "\n".join(lines)
+
+
+def _autotune(gate: Mapping[str, Any] | None) -> list[str]:
+    """What FlashInfer tunes, for a backend that was asked for by name."""
+    if not gate or not gate.get("backend"):
+        return []
+    who = {"patch": "edited into the release", "upstream": "by the release itself"}.get(gate.get("enabled_by") or "")
+    state = "gate open" if gate.get("enabled_by") else "gate closed"
+    return [f"{state} for {gate['backend']}" + (f", {who}" if who else "")]
 
 
 def _points(benchmark: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,7 @@ RELEASES: Sequence[tuple[str, str, tuple[str, ...]]] = (
 NEWEST_READ = "0.5.23"
 
 _NOTE_SCHEMA = 1
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 _WORD = "flashinfer_autotune"
 _HOPS = 5
 
@@ -205,9 +205,11 @@ def _version_key(version: str) -> tuple[int, int, int, int, int] | None:
 def check_name(backend: str) -> None:
     """Refuse what cannot be a backend's name. Raises GateError."""
     if not _NAME.fullmatch(backend):
+        shown = backend if len(backend) <= 100 else f"{backend[:100]} ..."
         raise GateError(
-            f"reading the backend {backend!r}: a name is letters, digits and _ . - only; give a --moe-runner-backend",
-            backend=backend,
+            f"reading the backend {shown!r}: a name is at most 100 letters, digits and _ . - only; give a "
+            "--moe-runner-backend",
+            backend=shown,
         )
     if backend == "auto":
         raise GateError(
@@ -228,13 +230,11 @@ def examine(tree: Tree, backend: str) -> tuple[Gate, Source | None]:
     except _UnclearError as unclear:
         return Gate(UNKNOWN, backend, tree.version, unclear.path, unclear.line, why=str(unclear)), None
     except OSError as error:
-        raise GateError(
-            f"reading {error.filename}: {error.strerror}; make it readable, or run as a user who may read it"
-        ) from error
+        raise _unreadable(error) from error
     if found is None:
         why = f"{tree.short(tree.executor)} has no function {gate_syntax.GATE_NAMES[0]}"
         return Gate(UNSUPPORTED, backend, tree.version, why=why), None
-    path, data, text, encoding, definition = found
+    path, definition = found[0], found[-1]
     base = Gate(UNKNOWN, backend, tree.version, path, definition.test_line, why=definition.problem)
     if definition.subject == "attention":
         return replace(base, kind=OTHER), None
@@ -244,20 +244,45 @@ def examine(tree: Tree, backend: str) -> tuple[Gate, Source | None]:
     _check_choice(tree, backend)
     shut_out = dict(definition.shut_out)
     if backend in shut_out:
-        why = f"it returns for {backend} before its collection is looked at"
+        why = f"it answers for {backend} by itself, whatever its collection holds"
         return replace(base, line=shut_out[backend], backends=collection.names, why=why), None
-    source = Source(
-        tree,
-        path,
-        data,
-        text,
-        encoding,
-        definition,
-        collection,
-        _read_note(path),
-        sglang_tree.original_sha256(tree, path),
-    )
+    source = _source_of(tree, found, collection)
     return _gate(source, collection, backend, definition.test_line), source
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a gate lets be tuned, for no backend in particular: its file, and who put each backend there."""
+
+    file: str
+    enabled_by: Mapping[str, str]
+
+
+def tuned(tree: Tree) -> Tuned | None:
+    """What the gate of an SGLang lets be tuned, or None where there is no gate that is known. Raises GateError."""
+    try:
+        found = _Search(tree).definition()
+    except _UnclearError:
+        return None
+    except OSError as error:
+        raise _unreadable(error) from error
+    if found is None or found[-1].collection is None:
+        return None
+    source = _source_of(tree, found, found[-1].collection)
+    return Tuned(source.path, {name: _enabled_by(source, name) for name in source.collection.names})
+
+
+def _unreadable(error: OSError) -> GateError:
+    return GateError(f"reading {error.filename}: {error.strerror}; make it readable, or run as a user who may read it")
+
+
+def _source_of(tree: Tree, found: _Found, collection: Collection) -> Source:
+    path, data, text, encoding, definition = found
+    original = sglang_tree.original_sha256(tree, path)
+    note = _read_note(path)
+    if note and _undone(note, data, text, encoding) is None:
+        note = None
+    return Source(tree, path, data, text, encoding, definition, collection, note, original)
 
 
 def _gate(source: Source, collection: Collection, backend: str, test_line: int) -> Gate:
@@ -318,6 +343,8 @@ class _UnclearError(Exception):
 
 
 _Found = tuple[str, bytes, str, str, Definition]
+#: By the real path and the line, so that a file with two names counts once: path and definition.
+_Definitions = dict[tuple[str, int], tuple[str, Definition]]
 
 
 class _Search:
@@ -332,26 +359,54 @@ class _Search:
         if not os.path.isdir(self.tree.executor):
             raise _UnclearError(f"there is no {self.tree.short(self.tree.executor)}, so this is no whole SGLang")
         found = list(self.named(self.tree.executor))
-        real = {(path, one.line): one for path, one in found if one.kind == GATE}
-        unresolved = []
+        real: _Definitions = {}
+        for path, one in found:
+            if one.kind == GATE:
+                real[os.path.realpath(path), one.line] = path, one
         for path, one in found:
             if one.kind == DELEGATE:
                 target = self.follow(path, one, _HOPS)
-                real.update(target)
                 if not target:
-                    unresolved.append((path, one))
+                    what = f"calls {one.target[1]}, whose definition was not found"
+                    raise _UnclearError(f"{self.tree.short(path)} line {one.line}: {one.name} {what}", path, one.line)
+                for key, reached in target.items():
+                    real.setdefault(key, reached)
         if len(real) > 1:
-            places = ", ".join(f"{self.tree.short(path)} line {line}" for path, line in sorted(real))
-            path, line = sorted(real)[0]
-            raise _UnclearError(f"{len(real)} definitions of the gate were found: {places}", path, line)
-        if not real:
-            for path, one in unresolved or found:
-                what = f"calls {one.target[1]}, which was not found" if one.kind == DELEGATE else "does nothing"
-                raise _UnclearError(f"{self.tree.short(path)} line {one.line}: {one.name} {what}", path, one.line)
-            self.no_other_autotune()
-            return None
-        (path, _line), definition = next(iter(real.items()))
-        return (path, *self.read[path], definition)
+            where = sorted((path, one.line) for path, one in real.values())
+            places = ", ".join(f"{self.tree.short(path)} line {line}" for path, line in where)
+            raise _UnclearError(f"{len(real)} definitions of the gate were found: {places}", *where[0])
+        for path, definition in real.values():
+            return (path, *self.read[path], self.private(path, definition))
+        for path, one in found:
+            raise _UnclearError(f"{self.tree.short(path)} line {one.line}: {one.name} does nothing", path, one.line)
+        self.no_other_autotune()
+        return None
+
+    def private(self, path: str, definition: Definition) -> Definition:
+        """The definition, without its collection when that is a constant which other files use too."""
+        name = definition.constant
+        if not definition.collection or not name:
+            return definition
+        for other in sglang_tree.python_files(self.tree.srt):
+            data = _bytes_of(other)
+            if os.path.realpath(other) == os.path.realpath(path) or name.encode() not in data:
+                continue
+            lines = self.identifiers(other, data, "brings", name)
+            if lines:
+                problem = (
+                    f"the collection {name} is used in {self.tree.short(other)} line {lines[0]} too, so an edit would "
+                    "change more"
+                )
+                return replace(definition, collection=None, subject="", problem=problem)
+        return definition
+
+    def identifiers(self, path: str, data: bytes, function: str, word: str) -> list[int]:
+        """Lines of a file that `mentions` or `brings` of gate_syntax finds. Raises _UnclearError."""
+        text = self.decoded(path, data)[0]
+        try:
+            return list(getattr(gate_syntax, function)(text, word))
+        except gate_syntax.UnreadableError as error:
+            return list(_asked(self.tree, path, error, function, {"text": text, "word": word}))
 
     def named(self, folder: str) -> Iterator[tuple[str, Definition]]:
         for path in sglang_tree.python_files(folder):
@@ -360,26 +415,33 @@ class _Search:
                 yield from ((path, one) for one in self.scan(path, data, gate_syntax.GATE_NAMES))
 
     def scan(self, path: str, data: bytes, names: tuple[str, ...]) -> list[Definition]:
-        try:
-            text, encoding = _decoded(data)
-        except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-            raise _UnclearError(f"{self.tree.short(path)} is not text: {error}", path) from error
+        text, encoding = self.decoded(path, data)
         self.read[path] = (data, text, encoding)
         return parsed(self.tree, path, text, names)
 
-    def follow(self, path: str, delegate: Definition, hops: int) -> dict[tuple[str, int], Definition]:
+    def decoded(self, path: str, data: bytes) -> tuple[str, str]:
+        try:
+            text, encoding = _decoded(data)
+            exact = _encoded(text, encoding, data) == data
+        except (SyntaxError, UnicodeError, LookupError) as error:
+            raise _UnclearError(f"{self.tree.short(path)} is not text: {error}", path) from error
+        if not exact:
+            raise _UnclearError(f"{self.tree.short(path)} is not the only way to write its text in {encoding}", path)
+        return text, encoding
+
+    def follow(self, path: str, delegate: Definition, hops: int) -> _Definitions:
         """The real definitions behind a delegate."""
         module, name = delegate.target
         target = self.module_file(path, module) if module else path
         if target is None or not hops:
             return {}
         data = _bytes_of(target)
-        reached: dict[tuple[str, int], Definition] = {}
+        reached: _Definitions = {}
         for one in self.scan(target, data, (name,)) if name.encode() in data else []:
             if (target, one.line) == (path, delegate.line):
                 continue
             if one.kind == GATE:
-                reached[target, one.line] = one
+                reached[os.path.realpath(target), one.line] = target, one
             elif one.kind == DELEGATE:
                 reached.update(self.follow(target, one, hops - 1))
         return reached
@@ -409,15 +471,14 @@ class _Search:
             data = _bytes_of(path)
             if _WORD.encode() not in data:
                 continue
-            with contextlib.suppress(SyntaxError, UnicodeDecodeError, LookupError, gate_syntax.UnreadableError):
-                lines = gate_syntax.mentions(_decoded(data)[0], _WORD)
-                if lines:
-                    raise _UnclearError(
-                        f"{self.tree.short(path)} line {lines[0]} speaks of {_WORD}, but no function "
-                        f"{gate_syntax.GATE_NAMES[0]} is below {self.tree.short(self.tree.executor)}",
-                        path,
-                        lines[0],
-                    )
+            lines = self.identifiers(path, data, "mentions", _WORD)
+            if lines:
+                raise _UnclearError(
+                    f"{self.tree.short(path)} line {lines[0]} speaks of {_WORD}, but no function "
+                    f"{gate_syntax.GATE_NAMES[0]} is below {self.tree.short(self.tree.executor)}",
+                    path,
+                    lines[0],
+                )
 
 
 def parsed(tree: Tree, path: str, text: str, names: tuple[str, ...]) -> list[Definition]:
@@ -425,28 +486,41 @@ def parsed(tree: Tree, path: str, text: str, names: tuple[str, ...]) -> list[Def
     try:
         return gate_syntax.scan(text, names)
     except gate_syntax.UnreadableError as error:
-        ours = ".".join(map(str, sys.version_info[:2]))
-        if tree.python is None:
-            raise _UnclearError(
-                f"{tree.short(path)} line {error.line} is no Python {ours}: {error}; if it is fine for a newer one, "
-                "give python, the interpreter of this SGLang",
-                path,
-                error.line or None,
-            ) from error
-    answer = _elsewhere(tree, "scan", {"text": text, "names": list(names)})
+        return gate_syntax.from_json(_asked(tree, path, error, "scan", {"text": text, "names": list(names)}))
+
+
+def _asked(
+    tree: Tree, path: str, error: gate_syntax.UnreadableError, function: str, asked: Mapping[str, Any]
+) -> list[Any]:
+    """What the release's own interpreter finds in a file that this one cannot read. Raises _UnclearError."""
+    ours = ".".join(map(str, sys.version_info[:2]))
+    if tree.python is None:
+        raise _UnclearError(
+            f"{_place(tree, path, error.line)} is no Python {ours}: {error}; if it is fine for a newer one, give "
+            "python, the interpreter of this SGLang",
+            path,
+            error.line or None,
+        )
+    answer = _elsewhere(tree, function, asked)
     if "error" in answer:
         raise _UnclearError(
-            f"{tree.short(path)} line {answer['line']} is no Python {tree.python_version}: {answer['error']}",
+            f"{_place(tree, path, answer['line'])} is no Python {tree.python_version}: {answer['error']}",
             path,
             answer["line"] or None,
         )
-    return gate_syntax.from_json(answer["found"])
+    return list(answer["found"])
+
+
+def _place(tree: Tree, path: str, line: int) -> str:
+    return tree.short(path) + (f" line {line}" if line else "")
 
 
 def _same_but_for(source: Source, text: str, backend: str) -> bool:
     try:
         return gate_syntax.differs_only_by(source.text, text, backend, source.collection.start)
     except gate_syntax.UnreadableError:
+        if source.tree.python is None:
+            return False
         asked = {"before": source.text, "after": text, "value": backend, "start": source.collection.start}
         return _elsewhere(source.tree, "differs_only_by", asked).get("found") is True
 
@@ -461,6 +535,8 @@ syntax = sys.modules["gate_syntax"]
 try:
     if asked["function"] == "scan":
         found = syntax.as_json(syntax.scan(asked["text"], tuple(asked["names"])))
+    elif asked["function"] in ("mentions", "brings"):
+        found = getattr(syntax, asked["function"])(asked["text"], asked["word"])
     else:
         found = syntax.differs_only_by(asked["before"], asked["after"], asked["value"], asked["start"])
     answer = {"found": found}
@@ -476,8 +552,7 @@ def _elsewhere(tree: Tree, function: str, asked: Mapping[str, Any]) -> dict[str,
     loader: Any = gate_syntax.__spec__.loader if gate_syntax.__spec__ else None
     request = {"module": loader.get_source(gate_syntax.__name__), "function": function, **asked}
     printed = sglang_tree.run_in(str(tree.python), _ELSEWHERE, json.dumps(request))
-    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return answer
+    return sglang_tree.answer_of(str(tree.python), printed, "found", "error")
 
 
 # --- deciding --------------------------------------------------------------------------------------------------------
@@ -494,15 +569,16 @@ def refusal(gate: Gate) -> str:
     """Why there is no gate to open or to close, and what to do; one text for each kind."""
     release = f"SGLang {gate.version or 'of unknown version'}"
     where = f" {gate.file}" + (f" line {gate.line}" if gate.line else "") if gate.file else ""
+    why = f" ({gate.why})" if gate.why else ""
     if gate.kind == UNSUPPORTED:
         return (
-            f"tuning {gate.backend} in {release}: this release has no FlashInfer autotune at all ({gate.why}); use "
-            "0.5.7 or newer"
+            f"tuning {gate.backend} in {release}: this release has no FlashInfer autotune at all{why}; use 0.5.7 or "
+            "newer"
         )
     if gate.kind == OTHER:
         return (
             f"tuning {gate.backend} in {release}: its gate{where} looks at the attention backend, not at the MoE "
-            f"runner ({gate.why}); use 0.5.7 or newer"
+            f"runner{why}; use 0.5.7 or newer"
         )
     return (
         f"reading the autotune gate of {release}{':' + where if where else ''}: {gate.why}; nothing was changed, since "
@@ -518,7 +594,8 @@ def _opened(gate: Gate, source: Source) -> Change:
         hand = "by this module" if gate.enabled_by == PATCH else "by another hand, which is left as it is"
         return Change(f"the gate was opened for {gate.backend} before, {hand} ({place})", gate)
     text = gate_edit.with_name(source.text, source.collection, gate.backend)
-    collection = _collection_in(source, text)
+    definition = _definition_in(source, text)
+    collection = definition.collection if definition else None
     if (
         collection is None
         or sorted(collection.names) != sorted((*source.collection.names, gate.backend))
@@ -538,31 +615,22 @@ def _opened(gate: Gate, source: Source) -> Change:
     return Change(f"opened the gate for {gate.backend} in {gate.file} line {line}", opened, data, note)
 
 
-def _collection_in(source: Source, text: str) -> Collection | None:
-    """The gate's collection in another state of its file; edits never move its start."""
+def _definition_in(source: Source, text: str) -> Definition | None:
+    """The gate in another state of its file; edits never move the start of its collection."""
     try:
         definitions = parsed(source.tree, source.path, text, (source.definition.name,))
     except _UnclearError:
         return None
-    found = (one.collection for one in definitions if one.kind == GATE and one.collection)
-    return next((one for one in found if one.start == source.collection.start), None)
+    found = (one for one in definitions if one.collection and one.collection.start == source.collection.start)
+    return next(found, None)
 
 
 def _closed(gate: Gate, source: Source) -> Change:
     place = f"{gate.file} line {gate.line}"
     applied = source.note.applied(source.sha256) if source.note else ()
-    if applied and source.note:
-        text = source.text
-        for edit in reversed(applied):
-            end = edit.start + len(edit.now)
-            text = text[: edit.start] + edit.was + text[end:]
-        data = source.encoded(text)
-        if _sha256(data) != source.note.original_sha256:
-            raise GateError(
-                f"closing the gate in {place}: {_note_path(source.path)} does not lead back to the original; restore "
-                "the file from its release",
-                gate=gate.kind,
-            )
+    back = _undone(source.note, source.data, source.text, source.encoding) if applied and source.note else None
+    if back is not None:
+        text, data = back
         others = sorted({edit.backend for edit in applied} - {gate.backend})
         also = f"; it was open for {', '.join(others)} too" if others else ""
         return _restored(gate, source, text, data, f"closed the gate in {gate.file}: the original bytes are back{also}")
@@ -583,9 +651,10 @@ def _closed(gate: Gate, source: Source) -> Change:
 
 
 def _restored(gate: Gate, source: Source, text: str, data: bytes, message: str) -> Change:
-    collection = _collection_in(source, text) or source.collection
-    back = replace(source, data=data, text=text, collection=collection, note=None)
-    after = _gate(back, collection, gate.backend, source.definition.test_line)
+    definition = _definition_in(source, text) or source.definition
+    collection = definition.collection or source.collection
+    back = replace(source, data=data, text=text, definition=definition, collection=collection, note=None)
+    after = _gate(back, collection, gate.backend, definition.test_line)
     return Change(message, after, data, Note(_sha256(data), ()))
 
 
@@ -607,9 +676,12 @@ def _common(one: str, other: str) -> int:
 
 def apply(source: Source, change: Change) -> None:
     """Write what was planned. Raises GateError; the file then has its old bytes."""
-    if change.data is None or change.note is None:
-        return
     real = os.path.realpath(source.path)
+    if change.data is None or change.note is None:
+        # Nothing is to be done, so that it cannot be done is no failure.
+        with contextlib.suppress(OSError):
+            _tidy(real, source)
+        return
     try:
         with _exclusive(os.path.dirname(real)):
             _sweep(real)
@@ -619,15 +691,13 @@ def apply(source: Source, change: Change) -> None:
                     "run again"
                 )
             # The way back is on the disk before the edit is, so a stop in between loses nothing.
-            if change.note.edits:
-                _write_note(source, change.note)
-            _clear_bytecode(source.path)
-            write_atomic(real, change.data)
+            with _note_first(source, change.note):
+                _clear_bytecode(source.path)
+                write_atomic(real, change.data)
             # A server that starts meanwhile may have compiled the old text again.
             _clear_bytecode(source.path)
             if not change.note.edits:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(_note_path(real))
+                _remove(_note_path(real))
     except OSError as error:
         hints = {
             errno.EROFS: "the file system is read-only: edit the environment while it is built, or remount it",
@@ -655,19 +725,56 @@ def _exclusive(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def _note_first(source: Source, note: Note) -> Iterator[None]:
+    """Have the note on the disk; the one from before comes back when the file could not be written."""
+    path = _note_path(source.path)
+    before = _bytes_of(path) if os.path.isfile(path) else None
+    if note.edits:
+        _write_note(source, note)
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            if before is None:
+                _remove(path)
+            else:
+                write_atomic(path, before)
+        raise
+
+
+def _tidy(path: str, source: Source) -> None:
+    """Remove what a stopped run left beside a file that stays as it is. Raises OSError."""
+    folder, name = os.path.split(path)
+    note = _read_note(path)
+    needless = note is not None and note.original_sha256 == source.sha256
+    if not needless and not glob.glob(os.path.join(glob.escape(folder), f".*{glob.escape(name)}*.tmp")):
+        return
+    with _exclusive(folder):
+        _sweep(path)
+        # Another run may have opened the gate meanwhile.
+        if needless and _bytes_of(path) == source.data:
+            _remove(_note_path(path))
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def _sweep(path: str) -> None:
     """Remove what a stopped write left beside the file."""
     folder, name = os.path.split(path)
     for stem in (name, os.path.basename(_note_path(path))):
         for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(stem)}.*.tmp")):
-            os.unlink(left)
+            _remove(left)
 
 
 def _clear_bytecode(path: str) -> None:
     stem = os.path.splitext(os.path.basename(path))[0]
     for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
         for compiled in glob.glob(os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(stem)}.*.pyc")):
-            os.unlink(compiled)
+            _remove(compiled)
 
 
 def _note_path(path: str) -> str:
@@ -707,16 +814,28 @@ def original_bytes(path: str) -> bytes | None:
     try:
         data = _bytes_of(path)
         note = _read_note(path)
-        applied = note.applied(_sha256(data)) if note else ()
-        if note is None or not applied:
-            return None
         text, encoding = _decoded(data)
-        for edit in reversed(applied):
-            text = text[: edit.start] + edit.was + text[edit.start + len(edit.now) :]
-        before = _encoded(text, encoding, data)
-        return before if _sha256(before) == note.original_sha256 else None
+        if note is None or not note.applied(_sha256(data)):
+            return None
+        back = _undone(note, data, text, encoding)
+        return back[1] if back else None
     except (OSError, SyntaxError, UnicodeError, LookupError):
         return None
+
+
+def _undone(note: Note, data: bytes, text: str, encoding: str) -> tuple[str, bytes] | None:
+    """Text and bytes without the note's edits, or None when they do not lead to the original it names.
+
+    A note that does not describe the file has no edits in it, and leads to the file as it is.
+    """
+    applied = note.applied(_sha256(data))
+    for edit in reversed(applied):
+        text = text[: edit.start] + edit.was + text[edit.start + len(edit.now) :]
+    try:
+        before = _encoded(text, encoding, data)
+    except UnicodeError:
+        return None
+    return (text, before) if not applied or _sha256(before) == note.original_sha256 else None
 
 
 def _bytes_of(path: str) -> bytes:
@@ -726,7 +845,9 @@ def _bytes_of(path: str) -> bytes:
 
 def _decoded(data: bytes) -> tuple[str, str]:
     """A Python file's text and encoding (PEP 263), line ends as they are."""
-    encoding, _lines = tokenize.detect_encoding(io.BytesIO(data).readline)
+    # Python ends a line at a lone CR too, before it looks for a cookie in the first two.
+    lines = io.BytesIO(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+    encoding, _lines = tokenize.detect_encoding(lines.readline)
     body = data[len(codecs.BOM_UTF8) :] if encoding == "utf-8-sig" else data
     return body.decode("utf-8" if encoding == "utf-8-sig" else encoding), encoding
 

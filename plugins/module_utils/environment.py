@@ -18,10 +18,10 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, interpreters
+from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, interpreters, release_gate
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build import (
     DISK_HINT,
     MARKER,
@@ -63,6 +63,7 @@ class Outcome:
     reason: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    autotune_backend: str | None = None
 
     @property
     def python(self) -> str:
@@ -76,7 +77,7 @@ def ensure(request: Request, check_mode: bool = False, environ: Mapping[str, str
     Raises InstallError. Nothing that a later run takes for complete is left then.
     """
     try:
-        return _ensure(request, check_mode, environ)
+        return replace(_ensure(request, check_mode, environ), autotune_backend=request.autotune_backend)
     except OSError as error:
         place = error.filename or request.root
         hint = _OS_HINTS.get(error.errno or 0, "look at it and run again")
@@ -131,6 +132,8 @@ def _existing(request: Request, env_id: str, path: str, facts: Mapping[str, Any]
         Torch(torch["version"], torch["cuda"]) if torch else None,
         set(facts.get("editable", ())),
     )
+    if request.kind == "sglang":
+        problems += release_gate.problems(path, facts.get("autotune_gate"), request)
     if problems:
         raise InstallError(
             f"checking the environment {path}: {'; '.join(problems)}; remove the directory and run again",
@@ -234,6 +237,7 @@ def _well_formed(facts: Mapping[str, Any]) -> bool:
         and all(isinstance(name, str) and name in versions for name in editable)
         and all(isinstance(facts.get(name, {}), dict) for name in ("hash_exempt", "unlocked"))
         and (install_s is None or type(install_s) in (int, float))
+        and release_gate.well_formed(facts.get("autotune_gate"))
     )
 
 
@@ -325,6 +329,7 @@ def as_result(outcome: Outcome) -> dict[str, Any]:
         "reason": outcome.reason,
         "versions": facts.get("versions", {}),
         "torch": facts.get("torch"),
+        "autotune_gate": release_gate.described(facts.get("autotune_gate"), outcome.autotune_backend),
         "hash_exempt": facts.get("hash_exempt", {}),
         "unlocked": facts.get("unlocked", {}),
         "install_s": facts.get("install_s"),

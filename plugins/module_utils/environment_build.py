@@ -17,7 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, lockfile, pip_settings, site_packages
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    checkout,
+    lockfile,
+    pip_settings,
+    release_gate,
+    site_packages,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, version_problems
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
@@ -95,6 +101,8 @@ class Builder:
         in_place = site_packages.editable(site)
         warnings = site_packages.collisions(site)
         self.judge(version_problems(request, versions, torch, in_place), versions, torch)
+        gate = release_gate.settle(self.env_python, request) if "sglang" in versions else None
+        self.judge(release_gate.problems(self.path, gate, request), versions, torch)
         exempt = {name: self.file_of(name, artifacts.get(name), site) for name in sorted(self.exempt)}
         self.compile(site)
         facts: dict[str, Any] = {
@@ -109,6 +117,7 @@ class Builder:
             "unlocked": self.unlocked(versions, in_place),
             "editable": sorted(in_place),
             "overlay_replaced": replaced,
+            "autotune_gate": gate,
             "warnings": warnings,
             "install_s": round(time.monotonic() - started, 1),
         }

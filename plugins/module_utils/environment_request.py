@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, interpreters, lockfile
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    autotune_gate,
+    checkout,
+    interpreters,
+    lockfile,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.interpreters import Interpreter
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import OverlayFile, Torch, overlay_digest
@@ -34,8 +39,9 @@ class Source:
 class Request:
     """What is asked. The module's documentation explains every field; here are only the differences.
 
-    `lock` and `lock_no_deps` are the text of the files, `overlay` maps relative paths to contents. `min_free_bytes` in
-    bytes.
+    `lock` and `lock_no_deps` are the text of the files, `overlay` maps relative paths to contents. `autotune_backend`
+    is the MoE runner backend that the autotune gate is to be open for, None for the release's own gate.
+    `min_free_bytes` in bytes.
     """
 
     root: str
@@ -53,7 +59,7 @@ class Request:
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     overlay: Mapping[str, OverlayFile] = field(default_factory=dict)
-    edits: tuple[Mapping[str, str], ...] = ()
+    autotune_backend: str | None = None
     prebuilt: tuple[Mapping[str, str], ...] = ()
     expect: Mapping[str, str] = field(default_factory=dict)
     torch_build: str = "any"
@@ -61,11 +67,36 @@ class Request:
     uv_cache: str | None = None
 
 
+def opens_gate(request: Request) -> bool:
+    """Whether making the environment means editing SGLang's autotune gate.
+
+    A release that tunes the backend by itself needs no edit, so asking for it changes neither its files nor its name.
+    Of a release that was not read yet it is assumed that it does not.
+    Raises InstallError when it is known that the gate cannot be opened.
+    """
+    backend = request.autotune_backend
+    if backend is None:
+        return False
+    version = str(request.expect.get("sglang") or "")
+    kind = autotune_gate.expected(version, backend)
+    try:
+        autotune_gate.check_name(backend)
+    except autotune_gate.GateError as error:
+        raise InstallError(str(error), **error.facts) from error
+    if kind in (autotune_gate.UNSUPPORTED, autotune_gate.OTHER):
+        raise InstallError(autotune_gate.refusal(autotune_gate.Gate(kind, backend, version)), gate=kind)
+    # A tree that is used in place is opened by whoever it belongs to, and its state is in the identity already.
+    return kind != autotune_gate.OPEN_UPSTREAM and request.source.type != "checkout"
+
+
 def identity(request: Request, python: Interpreter, tree: checkout.TreeState | None) -> dict[str, Any]:
     """Everything that decides what an environment contains, as plain data.
 
-    Index addresses are not part of it: with hashes it does not matter where a file comes from.
+    Index addresses are not part of it: with hashes it does not matter where a file comes from. Raises InstallError.
     """
+    edits = (
+        [{"id": "autotune_gate", "sha256": _sha256(f"open {request.autotune_backend}")}] if opens_gate(request) else []
+    )
     source: dict[str, Any] = {"type": request.source.type}
     if request.source.path:
         source["path"] = request.source.path
@@ -78,7 +109,7 @@ def identity(request: Request, python: Interpreter, tree: checkout.TreeState | N
         "lock_no_deps": _sha256(request.lock_no_deps) if request.lock_no_deps is not None else None,
         "overlay": overlay_digest(request.overlay) if request.overlay else None,
         "source": source,
-        "edits": [dict(edit) for edit in request.edits],
+        "edits": edits,
         "prebuilt": [dict(artifact) for artifact in request.prebuilt],
         "hash_exempt": sorted(map(lockfile.canonical, request.hash_exempt)),
         "torch_build": request.torch_build,

@@ -18,6 +18,8 @@ from typing import Any
 
 from ansible.module_utils.common.validation import check_type_dict
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate
+
 OK = "ok"
 WARN = "warn"
 FAIL = "fail"
@@ -234,6 +236,29 @@ def check_backend(backend: Any, version: str, choices: Sequence[str]) -> list[Fi
             f"{hint}choices there: {', '.join(choices)}",
         )
     ]
+
+
+def check_autotune(gate: Any, backend: Any, version: str, choices: Sequence[str], in_place: bool) -> list[Finding]:
+    """An autotune gate that is to be opened must be one that this release has.
+
+    :param gate: ``open`` or ``closed``, the release's own state.
+    :param choices: the release's own --moe-runner-backend choices.
+    :param in_place: whether SGLang is a source tree that is not edited; what it is can only be seen on the target.
+    """
+    if gate != "open":
+        return []
+    if backend == "auto":
+        remedy = "name the backend (-e backend=...), or set sglang_autotune_backend"
+        return [Finding(FAIL, "autotune", "sglang_autotune_gate is open and the backend is auto", remedy)]
+    if backend not in choices:
+        near = difflib.get_close_matches(str(backend), choices, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}? " if near else ""
+        message = f"sglang_autotune_backend {backend!r} is no --moe-runner-backend of SGLang {version}"
+        return [Finding(FAIL, "autotune", message, f"{hint}choices there: {', '.join(choices)}")]
+    kind = autotune_gate.expected(version, backend)
+    if kind in (autotune_gate.UNSUPPORTED, autotune_gate.OTHER) and not in_place:
+        return [Finding(FAIL, "autotune", autotune_gate.refusal(autotune_gate.Gate(kind, backend, version)))]
+    return [Finding(OK, "autotune", f"SGLang {version} has an autotune gate for {backend}")]
 
 
 def check_space(path: str, free_bytes: int, need_bytes: int) -> list[Finding]:

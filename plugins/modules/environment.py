@@ -153,20 +153,15 @@ options:
       - A file that is there already is replaced by a new one, so other environments that share it through uv's cache
         keep theirs.
     type: path
-  edits:
-    description: Identities of source edits that are made to this environment. They are part of the id.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      id:
-        description: Name of the edit.
-        type: str
-        required: true
-      sha256:
-        description: Digest of what it does.
-        type: str
-        required: true
+  autotune_backend:
+    description:
+      - MoE runner backend that SGLang's autotune gate is to be open for, see M(tokforge.sglang.autotune_gate).
+      - Where the release does not tune it by itself, its source is edited while the environment is built, and the edit
+        is part of the id.
+      - A O(source) of type V(checkout) is not edited, since it is used in place. It must be open for the backend
+        already.
+      - Left out, the gate stays as the release has it.
+    type: str
   prebuilt:
     description: Identities of prebuilt kernels that are put into this environment. They are part of the id.
     type: list
@@ -219,6 +214,16 @@ EXAMPLES = r"""
     expect:
       sglang: 0.5.23
     torch_build: cuda13
+
+- name: The same, with FlashInfer's autotune for a backend that the release does not tune by itself
+  tokforge.sglang.environment:
+    root: /opt/sglang
+    kind: sglang
+    lock: locks/cuda13-0.5.12.post1.txt
+    uv: "{{ tools.path }}/bin/uv"
+    expect:
+      sglang: 0.5.12.post1
+    autotune_backend: flashinfer_cutlass
 """
 
 RETURN = r"""
@@ -259,6 +264,28 @@ torch:
   returned: success
   type: dict
   sample: {version: 2.13.0+cpu, cuda: null, sha256: 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b}
+autotune_gate:
+  description:
+    - The autotune gate of SGLang in this environment. Null while there is no environment, and where SGLang has no gate.
+  returned: success
+  type: dict
+  contains:
+    backend:
+      description: Backend that was asked for. Null when none was.
+      type: str
+    gate:
+      description: What the gate is for it, in the words of M(tokforge.sglang.autotune_gate). Null without a backend.
+      type: str
+    enabled_by:
+      description: Who opened it, C(patch), C(upstream) or C(foreign_patch). Null when it is not open.
+      type: str
+    backends:
+      description: All backends that are tuned.
+      type: list
+      elements: str
+    file:
+      description: File that holds it. When it was changed after the environment was built, that is an error.
+      type: str
 hash_exempt:
   description: For each distribution in O(hash_exempt), the C(file) it came from and its C(sha256), or null and
     C(why) that cannot be said.
@@ -331,7 +358,7 @@ ARGUMENTS: dict[str, Any] = {
         "apply_defaults": True,
     },
     "overlay": {"type": "path"},
-    "edits": {"type": "list", "elements": "dict", "default": [], "options": IDENTITIES},
+    "autotune_backend": {"type": "str"},
     "prebuilt": {"type": "list", "elements": "dict", "default": [], "options": IDENTITIES},
     "expect": {"type": "dict", "default": {}},
     "torch_build": {"type": "str", "choices": ["any", "cpu", "cuda13"], "default": "any"},
@@ -351,7 +378,7 @@ def request_of(params: dict[str, Any]) -> Request:
         torch_build=params["torch_build"],
         min_free_bytes=params["min_free_bytes"],
         hash_exempt=tuple(params["hash_exempt"]),
-        edits=tuple(params["edits"]),
+        autotune_backend=params["autotune_backend"],
         prebuilt=tuple(params["prebuilt"]),
         lock=read_text(params["lock"]),
         lock_no_deps=read_text(params["lock_no_deps"]) if params["lock_no_deps"] else None,

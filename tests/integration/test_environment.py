@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -17,13 +15,13 @@ import subprocess
 import sys
 import textwrap
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wheels import make_wheel, sha256_of
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import environment, environment_build, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
@@ -36,32 +34,6 @@ COLLECTIONS = Path(__file__).parents[2] / "collections"
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed beside this Python nor on PATH")
 CPU_TORCH = {"torch/__init__.py": "", "torch/version.py": "__version__ = '2.13.0+cpu'\ncuda = None\n"}
 CUDA_TORCH = {"torch/__init__.py": "", "torch/version.py": "__version__ = '2.13.0'\ncuda = '13.0'\n"}
-
-
-def make_wheel(
-    folder: Path, name: str, version: str, files: Mapping[str, str] | None = None, requires: tuple[str, ...] = ()
-) -> str:
-    """Write a wheel and return its lock line."""
-    folder.mkdir(parents=True, exist_ok=True)
-    info = f"{name}-{version}.dist-info"
-    members = dict(files if files is not None else {f"{name}/__init__.py": f"VERSION = {version!r}\n"})
-    needed = "".join(f"Requires-Dist: {line}\n" for line in requires)
-    members[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}"
-    members[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    record = ""
-    for member, text in members.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        record += f"{member},sha256={digest},{len(text)}\n"
-    members[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n"
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for member, text in members.items():
-            archive.writestr(zipfile.ZipInfo(member, (2020, 1, 1, 0, 0, 0)), text)
-    return f"{name}=={version} --hash=sha256:{sha256_of(path)}\n"
-
-
-def sha256_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def make_index(folder: Path, wheels: Path) -> str:
@@ -554,7 +526,7 @@ def test_an_overlay_does_not_write_through_a_hard_link_into_uvs_cache(request_: 
     assert run_in(overlaid, "import helper, extra; print(helper.VERSION)") == "overlaid"
     assert run_in(plain, "import helper; print(helper.VERSION)") == "1.0"
     assert overlaid.facts["overlay_replaced"] == ["helper/__init__.py"]
-    third = environment.ensure(replace(request_, edits=({"id": "none", "sha256": "0"},)))
+    third = environment.ensure(replace(request_, prebuilt=({"id": "none", "sha256": "0"},)))
     assert run_in(third, "import helper; print(helper.VERSION)") == "1.0"
 
 
@@ -562,7 +534,7 @@ def test_an_overlay_does_not_write_through_a_hard_link_into_uvs_cache(request_: 
 def test_bytecode_is_compiled_where_there_are_many_cores(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     for least, compiled in ((10_000, False), (1, True)):
         monkeypatch.setattr(environment_build, "COMPILE_FROM_CPUS", least)
-        outcome = environment.ensure(replace(request_, edits=({"id": "n", "sha256": str(least)},)))
+        outcome = environment.ensure(replace(request_, prebuilt=({"id": "n", "sha256": str(least)},)))
         assert bool(list(Path(outcome.path).glob("lib/*/site-packages/helper/__pycache__/*.pyc"))) is compiled
 
 

@@ -219,6 +219,14 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["backend: 'experimental_sgl_trtllm' is no --moe-runner-backend", OTHER, "choices there: auto, "],
     ),
     "misspelt backend": ({"backend": "flashinfer_cutlas"}, ["did you mean flashinfer_cutlass?"]),
+    "gate of nobody knows which backend": (
+        {"sglang_autotune_gate": "open"},
+        ["autotune: sglang_autotune_gate is open and the backend is auto", "sglang_autotune_backend"],
+    ),
+    "gate of a misspelt backend": (
+        {"sglang_autotune_gate": "open", "sglang_autotune_backend": "flashinfer_cutlas"},
+        ["autotune: sglang_autotune_backend 'flashinfer_cutlas' is no", "did you mean flashinfer_cutlass?"],
+    ),
     "misspelt variable": ({"sglang_prot": 1}, ["variables: sglang_prot is no variable", "sglang_port?"]),
     "misspelt short name": ({"bakend": "auto"}, ["variables: bakend is no variable", "backend"]),
     "unknown launch argument": (
@@ -421,6 +429,59 @@ def test_way_back_reuses_the_first_release_and_installs_nothing(site: Rollout, s
     assert site.version() == NEWEST
     assert site.release() == 1
     assert rollout.identity(site.environments()[NEWEST]) == switched.installed
+
+
+# --- the autotune gate -----------------------------------------------------------------------------------------------
+
+GATE = {"sglang_version": OTHER, "sglang_autotune_backend": "flashinfer_cutlass"}
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What served after one deploy: the bytes of the file with the gate, and the server's process."""
+
+    play: Play
+    gate: str
+    release: int | None
+    server: proc.Process
+
+
+@pytest.fixture(scope="module")
+def gated(site: Rollout, back: Play) -> list[Gated]:
+    """Open, closed, open, and open once more."""
+    seen = []
+    for state in ("open", "closed", "open", "open"):
+        play = site.deploy(sglang_autotune_gate=state, **GATE)
+        assert play.code == 0, play.output
+        [path] = (site.root / "current/venv").glob("lib/*/site-packages/sglang/srt/model_executor/model_runner.py")
+        seen.append(Gated(play, path.read_text(), site.release(), site.must_run()))
+    return seen
+
+
+def test_gate_that_is_opened_closed_and_opened_restarts_the_server_exactly_when_the_bytes_change(
+    gated: list[Gated],
+) -> None:
+    live, commented = '            "flashinfer_cutlass",\n', '            # "flashinfer_cutlass",\n'
+    opened, closed, again, once_more = gated
+    assert (live in opened.gate, commented in opened.gate) == (True, False)
+    assert opened.gate.replace(live, commented) == closed.gate
+    assert opened.gate == again.gate == once_more.gate
+    assert not same_process((opened.server, closed.server))
+    assert not same_process((closed.server, again.server))
+    assert same_process((again.server, once_more.server))
+    assert once_more.play.counts["changed"] == 0, once_more.play.output
+
+
+def test_each_state_of_the_gate_has_a_release_of_its_own(gated: list[Gated]) -> None:
+    opened, closed, again, _once_more = gated
+    assert opened.release == again.release != closed.release
+
+
+def test_summary_and_facts_tell_the_state_of_the_gate(site: Rollout, gated: list[Gated]) -> None:
+    assert "autotune   gate open for flashinfer_cutlass, edited into the release" in gated[0].play.output
+    assert "autotune   gate" not in gated[1].play.output
+    told = [record["context"]["autotune_gate"] for record in site.facts()["history"][-2:]]
+    assert [(gate["gate"], gate["enabled_by"]) for gate in told] == [("open_by_patch", "patch"), (None, None)]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

@@ -55,6 +55,28 @@ def test_summary_says_that_random_weights_talk_nonsense_and_only_then() -> None:
     assert "the text is not" not in rollout_summary(real)
 
 
+def gate(backend: str | None, enabled_by: str | None) -> dict[str, Any]:
+    return {"backend": backend, "enabled_by": enabled_by, "backends": ["flashinfer_trtllm"]}
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        (gate("flashinfer_cutlass", "patch"), "gate open for flashinfer_cutlass, edited into the release"),
+        (gate("flashinfer_cutlass", "upstream"), "gate open for flashinfer_cutlass, by the release itself"),
+        (gate("flashinfer_cutlass", "foreign_patch"), "gate open for flashinfer_cutlass"),
+        (gate("flashinfer_cutlass", None), "gate closed for flashinfer_cutlass"),
+    ],
+)
+def test_summary_tells_whether_the_asked_backend_is_tuned_and_who_decided_that(told: dict[str, Any], line: str) -> None:
+    assert f"\n  autotune   {line}\n" in rollout_summary(facts(environment={"autotune_gate": told}))
+
+
+@pytest.mark.parametrize("told", [None, gate(None, None)])
+def test_summary_is_silent_about_a_gate_that_nobody_asked_for(told: dict[str, Any] | None) -> None:
+    assert "autotune" not in rollout_summary(facts(environment={"autotune_gate": told}))
+
+
 def test_summary_without_a_measurement_does_not_invent_one() -> None:
     text = rollout_summary(facts(benchmark={}))
     assert "measured   nothing yet" in text

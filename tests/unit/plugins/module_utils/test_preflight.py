@@ -76,6 +76,45 @@ def test_backend_outside_the_choices_lists_them_and_the_near_one() -> None:
     assert preflight.check_backend("auto", "0.5.12.post1", ["auto"])[0].level == "ok"
 
 
+CHOICES = ["auto", "flashinfer_cutlass", "flashinfer_trtllm"]
+
+
+def check_autotune(gate: Any, backend: str, version: str, in_place: bool = False) -> list[preflight.Finding]:
+    return preflight.check_autotune(gate, backend, version, CHOICES, in_place)
+
+
+@pytest.mark.parametrize("gate", ["closed", None])
+def test_a_gate_that_stays_as_it_is_needs_nothing(gate: str | None) -> None:
+    assert check_autotune(gate, "auto", "0.5.5") == []
+
+
+def test_an_open_gate_needs_a_backend_by_name() -> None:
+    [finding] = check_autotune("open", "auto", "0.5.12.post1")
+    assert (finding.level, finding.check) == ("fail", "autotune")
+    assert "sglang_autotune_backend" in finding.remedy
+
+
+def test_an_open_gate_needs_a_backend_of_the_release() -> None:
+    [finding] = check_autotune("open", "flashinfer_cutlas", "0.5.12.post1")
+    assert finding.level == "fail"
+    assert finding.remedy.startswith("did you mean flashinfer_cutlass?")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"), [("0.5.5.post3", "no FlashInfer autotune at all"), ("0.5.6", "the attention backend")]
+)
+def test_a_release_without_the_gate_is_refused_unless_a_tree_is_used_in_place(version: str, words: str) -> None:
+    [finding] = check_autotune("open", "flashinfer_cutlass", version)
+    assert finding.level == "fail"
+    assert words in finding.message
+    assert check_autotune("open", "flashinfer_cutlass", version, in_place=True)[0].level == "ok"
+
+
+@pytest.mark.parametrize("version", ["0.5.7", "0.5.12.post1", "0.5.23", "0.6.0"])
+def test_a_gate_that_can_be_opened_passes(version: str) -> None:
+    assert check_autotune("open", "flashinfer_cutlass", version)[0].level == "ok"
+
+
 def test_space_is_told_in_figures() -> None:
     [finding] = preflight.check_space("/opt", 3_100_000_000, 5_000_000_000)
     assert finding.level == "fail"
