@@ -40,6 +40,12 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Set by the launcher itself; a value from elsewhere would make the service role misjudge what runs.
 _LAUNCHER_PREFIX = "TOKFORGE_"
 
+#: What the launcher does with tuning results that not all ranks have.
+AUTOTUNE_CACHE_POLICIES = ("consistent", "keep")
+
+#: Versions become the name of a directory.
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
+
 
 class PlanError(Exception):
     """Arguments or environment that cannot be used; the text lists every problem, one a line."""
@@ -53,7 +59,8 @@ class PlanError(Exception):
 class Request:
     """Everything that decides how a server is started.
 
-    `args` and `env` are the user's own, the rest has variables of its own.
+    `args` and `env` are the user's own, the rest has variables of its own. `flashinfer` and `cuda` are the versions in
+    the environment, None where there are none or nobody knows.
     """
 
     root: str
@@ -68,6 +75,9 @@ class Request:
     random_weights: bool
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, Any] = field(default_factory=dict)
+    flashinfer: str | None = None
+    cuda: str | None = None
+    autotune_cache_policy: str = "consistent"
 
 
 def arguments(request: Request) -> dict[str, Any]:
@@ -141,7 +151,7 @@ def environment(request: Request) -> dict[str, str]:
     cache = f"{request.root}/cache"
     defaults = {
         "SGLANG_CACHE_DIR": f"{cache}/sglang",
-        "FLASHINFER_WORKSPACE_BASE": cache,
+        "FLASHINFER_WORKSPACE_BASE": flashinfer_workspace(request),
         "TRITON_CACHE_DIR": f"{cache}/triton",
         "TORCHINDUCTOR_CACHE_DIR": f"{cache}/torchinductor",
         "HF_HOME": f"{cache}/huggingface",
@@ -150,6 +160,9 @@ def environment(request: Request) -> dict[str, str]:
     fixed = {"HF_HUB_OFFLINE": "1"}
     if request.lane == "cpu":
         fixed["SGLANG_USE_CPU_ENGINE"] = "1"
+    if request.autotune_cache_policy == "keep":
+        # Only then, so that a release of the usual policy stays the same release.
+        fixed["TOKFORGE_AUTOTUNE_CACHE"] = "keep"
     problems: list[str] = []
     given: dict[str, str] = {}
     for name, value in request.env.items():
@@ -164,6 +177,23 @@ def environment(request: Request) -> dict[str, str]:
             problems=problems,
         )
     return {**defaults, **given, **fixed}
+
+
+def flashinfer_workspace(request: Request) -> str:
+    """Where FlashInfer compiles its kernels. Raises PlanError for a version that cannot be the name of a directory.
+
+    FlashInfer keeps the kernels of its versions apart, but takes those that another CUDA compiled for its own. With a
+    directory for each pair a release finds its own kernels again and never another's.
+    """
+    if not request.flashinfer or not request.cuda:
+        return f"{request.root}/cache"
+    for name, version in (("flashinfer", request.flashinfer), ("cuda", request.cuda)):
+        if not _VERSION.fullmatch(version):
+            raise PlanError(
+                f"cannot name a directory for compiled kernels below {request.root}/cache/jit: {name} is {version!r};"
+                " give a version like 0.7.2",
+            )
+    return f"{request.root}/cache/jit/flashinfer-{request.flashinfer}-cuda{request.cuda}"
 
 
 def _env_problem(name: str, value: Any, fixed: Mapping[str, str]) -> str | None:

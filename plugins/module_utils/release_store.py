@@ -42,6 +42,11 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _PARTIAL = re.compile(r"\.\d+\.partial")
 _NEW_LINK = ".current.partial"
 
+#: The variable that says where FlashInfer compiles its kernels, and the names that the collection gives such places.
+ENV_JIT_CACHE = "FLASHINFER_WORKSPACE_BASE"
+_JIT_CACHE = re.compile(r"flashinfer-[^/]+-cuda[^/]+")
+_JIT_PARTIAL = re.compile(r"\.flashinfer-[^/]+-cuda[^/]+\.partial")
+
 
 class StoreError(Exception):
     """A store that is not as it should be, or a request that it cannot meet; `facts` goes beside the text."""
@@ -132,10 +137,12 @@ class Proved:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Outcome of `prune`: removed releases, and ids of environments that no release uses any more (they stay)."""
+    """Outcome of `prune`: removed releases, ids of environments that no release uses any more (they stay), and removed
+    directories with kernels that no release would load."""
 
     removed: list[int]
     unused_environments: list[str]
+    removed_jit_caches: list[str] = field(default_factory=list)
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -394,6 +401,7 @@ def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
     """Remove all but the newest `keep` releases, the current one, the one before it and the one that served last.
 
     Environments stay, since the next release may ask for one again; those that no release is linked to are named.
+    Kernels that were compiled for a pair of FlashInfer and CUDA go with the last release that has this pair.
     """
     if keep < 0:
         raise StoreError(f"cannot keep {keep} releases below {root}: give 0 or more (sglang_keep_releases)", keep=keep)
@@ -406,10 +414,13 @@ def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
             _remember_highest(root)
             for number in removed:
                 _remove(root, number)
+        jit_caches = _unused_jit_caches(root, [number for number in numbers if number not in removed])
+        if not check_mode:
+            _remove_jit_caches(root, jit_caches)
         used = {os.path.basename(_venv_target(root, number)) for number in numbers if number not in removed}
         venvs = os.path.join(root, "venvs")
         there = [name for name in _names(venvs) if environment_complete(root, name)]
-    return Pruned(removed, [name for name in there if name not in used])
+    return Pruned(removed, [name for name in there if name not in used], jit_caches)
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -436,6 +447,45 @@ def _opened(root: str, check_mode: bool) -> Iterator[None]:
             os.close(descriptor)
     except OSError as error:
         raise _io_error(root, error) from error
+
+
+def _unused_jit_caches(root: str, numbers: Sequence[int]) -> list[str]:
+    """Directories with compiled kernels that none of these releases names. None when one of them cannot be read."""
+    folder = os.path.join(root, "cache", "jit")
+    there = [name for name in _jit_names(folder) if _JIT_CACHE.fullmatch(name)]
+    if not there:
+        return []
+    named = set()
+    for number in numbers:
+        try:
+            environment = _read_object(os.path.join(root, "releases", str(number)), LAUNCH).get("env")
+        except StoreError:
+            return []
+        if not isinstance(environment, dict):
+            return []
+        named.add(os.path.realpath(str(environment.get(ENV_JIT_CACHE, root))))
+    return [os.path.join(folder, name) for name in there if os.path.realpath(os.path.join(folder, name)) not in named]
+
+
+def _remove_jit_caches(root: str, paths: Sequence[str]) -> None:
+    """Remove these, and what an earlier run left half removed."""
+    folder = os.path.join(root, "cache", "jit")
+    for path in paths:
+        # Out of the way first: kernels of which some are gone would be taken for all of them.
+        partial = os.path.join(folder, f".{os.path.basename(path)}.partial")
+        _discard(partial)
+        os.rename(path, partial)
+    for name in _jit_names(folder):
+        if _JIT_PARTIAL.fullmatch(name):
+            _discard(os.path.join(folder, name))
+
+
+def _jit_names(folder: str) -> list[str]:
+    """Directories below cache/jit. The server's user may put a link in its place: where that leads is not looked at."""
+    try:
+        return [] if os.path.islink(folder) else [name for name in _names(folder) if _is_directory(folder, name)]
+    except OSError:
+        return []
 
 
 def _clear_partial(root: str) -> None:

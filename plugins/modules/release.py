@@ -46,7 +46,8 @@ options:
         none. When it is the current one, or when another one than O(release) is current, nothing changes.
       - V(absent) removes O(release). The current release is refused.
       - V(pruned) removes all releases but the newest O(keep), the current one, the one that was current before it, and
-        the one that served last.
+        the one that served last. It also removes the directories below C(ROOT/cache/jit) in which FlashInfer compiled
+        kernels for a pair of FlashInfer and CUDA that no release has any more.
     type: str
     choices: [staged, current, proven, restored, absent, pruned]
     default: staged
@@ -130,7 +131,25 @@ options:
         C(launch.json).
     type: dict
     default: {}
+  flashinfer:
+    description:
+      - Version of FlashInfer in the environment. Left out where there is none.
+      - With O(cuda) it names the directory below C(ROOT/cache/jit) in which FlashInfer compiles its kernels, so that
+        releases with the same pair share them and others never do. Without one of them that is C(ROOT/cache).
+        C(FLASHINFER_WORKSPACE_BASE) in O(env) is used instead and never removed.
+    type: str
+  cuda:
+    description: CUDA version that torch in the environment was built for. Left out for a build without CUDA.
+    type: str
+  autotune_cache_policy:
+    description:
+      - What the launcher does before a start with tuning results of FlashInfer that not all ranks have, or that another
+        environment left. V(consistent) clears them, V(keep) only says so in the log.
+    type: str
+    choices: [consistent, keep]
+    default: consistent
 seealso:
+  - module: tokforge.sglang.autotune_cache
   - module: tokforge.sglang.environment
   - module: tokforge.sglang.model
   - module: tokforge.sglang.server_service
@@ -245,10 +264,17 @@ unused_environments:
   returned: state is pruned
   type: list
   elements: str
+removed_jit_caches:
+  description: Directories with compiled kernels that were removed, since no release would load them any more.
+  returned: state is pruned
+  type: list
+  elements: str
+  sample: [/opt/sglang/cache/jit/flashinfer-0.6.11-cuda12.9]
 """
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -275,6 +301,9 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         random_weights=model["random_weights"],
         args=params["args"],
         env=params["env"],
+        flashinfer=params["flashinfer"],
+        cuda=params["cuda"],
+        autotune_cache_policy=params["autotune_cache_policy"],
     )
     content = release_store.Content(
         environment=params["environment"],
@@ -370,12 +399,17 @@ def remove(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 def prune(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Remove old releases. Raises StoreError."""
     pruned = release_store.prune(params["root"], params["keep"], check_mode)
-    return {**_removal(pruned.removed), "unused_environments": pruned.unused_environments}
+    return {
+        **_removal(pruned.removed, pruned.removed_jit_caches),
+        "unused_environments": pruned.unused_environments,
+        "removed_jit_caches": pruned.removed_jit_caches,
+    }
 
 
-def _removal(removed: list[int]) -> dict[str, Any]:
+def _removal(removed: list[int], jit_caches: Sequence[str] = ()) -> dict[str, Any]:
     lines = "".join(f"releases/{number}\n" for number in removed)
-    return {"changed": bool(removed), "removed": removed, "diff": {"before": lines, "after": ""}}
+    lines += "".join(f"cache/jit/{os.path.basename(path)}\n" for path in jit_caches)
+    return {"changed": bool(removed or jit_caches), "removed": removed, "diff": {"before": lines, "after": ""}}
 
 
 ACTIONS = {
@@ -412,6 +446,13 @@ def main() -> None:
             "model": {"type": "dict", "options": model_spec},
             "args": {"type": "dict", "default": {}},
             "env": {"type": "dict", "default": {}},
+            "flashinfer": {"type": "str"},
+            "cuda": {"type": "str"},
+            "autotune_cache_policy": {
+                "type": "str",
+                "choices": list(launch_plan.AUTOTUNE_CACHE_POLICIES),
+                "default": "consistent",
+            },
         },
         required_if=[
             ("state", "staged", ["environment", "sglang_version", "model"]),

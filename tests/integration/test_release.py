@@ -148,6 +148,30 @@ def test_diff_compares_with_what_serves(capsys: pytest.CaptureFixture[str], root
     assert not (root / "releases" / "2").exists()
 
 
+def test_kernels_are_compiled_for_a_pair_and_go_with_its_last_release(
+    capsys: pytest.CaptureFixture[str], root: Path
+) -> None:
+    pair = {"flashinfer": "0.7.2", "cuda": "13.0"}
+    run(capsys, root, **staging(**pair, port=1))
+    run(capsys, root, **staging(**{**pair, "cuda": "12.9"}, autotune_cache_policy="keep"))
+    launches = [json.loads((root / "releases" / name / "launch.json").read_text())["env"] for name in ("1", "2")]
+    names = ["flashinfer-0.7.2-cuda13.0", "flashinfer-0.7.2-cuda12.9"]
+    assert [env["FLASHINFER_WORKSPACE_BASE"] for env in launches] == [f"{root}/cache/jit/{name}" for name in names]
+    assert [env.get("TOKFORGE_AUTOTUNE_CACHE") for env in launches] == [None, "keep"]
+    for name in names:
+        (root / "cache" / "jit" / name).mkdir(parents=True)
+    run(capsys, root, state="current", release=2)
+    told = run(capsys, root, check_mode=True, state="pruned", keep=0)
+    done = run(capsys, root, state="pruned", keep=0)
+    for result in (told, done):
+        assert (result["changed"], result["removed"]) == (True, [1])
+        assert result["removed_jit_caches"] == [f"{root}/cache/jit/{names[0]}"]
+        assert result["diff"] == {"before": f"releases/1\ncache/jit/{names[0]}\n", "after": ""}
+    assert os.listdir(root / "cache" / "jit") == names[1:]
+    again = run(capsys, root, state="pruned", keep=0)
+    assert (again["changed"], again["removed_jit_caches"]) == (False, [])
+
+
 def test_pruning_and_removing_say_what_went(capsys: pytest.CaptureFixture[str], root: Path) -> None:
     for port in (1, 2, 3, 4):
         run(capsys, root, **staging(port=port))
@@ -273,6 +297,22 @@ def test_restore_goes_back_to_the_release_that_served_last(tmp_path: Path, root:
     told = [(seen[at]["release"]["release"], seen[at]["release"]["current"]) for at in (2, 3, 7, 10, 11, 14, 18, 22)]
     assert told == [(1, 1), (1, None), (1, 1), (2, 2), (2, 1), (2, 2), (2, 1), (1, 1)]
     assert link(root) == "releases/1"
+
+
+def test_role_hands_on_what_is_installed_and_the_policy(tmp_path: Path, root: Path, models: dict[str, Any]) -> None:
+    installed = {
+        "id": ENVIRONMENT,
+        "python": f"{root}/venvs/{ENVIRONMENT}/bin/python",
+        "versions": {"sglang": NEWEST, "flashinfer-python": "0.7.2"},
+        "torch": {"version": "2.14.1", "cuda": "13.0"},
+    }
+    keep = ("sglang_release", {"sglang_autotune_cache_policy": "keep"})
+    cpu = ("sglang_release", {"sglang_environment": {**installed, "torch": {"version": "2.13.0", "cuda": None}}})
+    play(tmp_path, root, ["sglang_model", "sglang_release", keep, cpu], **models, sglang_environment=installed)
+    launches = [json.loads((root / "releases" / name / "launch.json").read_text())["env"] for name in "123"]
+    pair = f"{root}/cache/jit/flashinfer-0.7.2-cuda13.0"
+    assert [env["FLASHINFER_WORKSPACE_BASE"] for env in launches] == [pair, pair, f"{root}/cache"]
+    assert [env.get("TOKFORGE_AUTOTUNE_CACHE") for env in launches] == [None, "keep", None]
 
 
 def test_check_mode_on_a_fresh_root_predicts_and_writes_nothing(tmp_path: Path, models: dict[str, Any]) -> None:

@@ -63,6 +63,8 @@ class Host:
         for name in ("bin", "state", "log", "releases"):
             (root / name).mkdir(parents=True)
         (root / "bin/launch.py").write_bytes((ROLE / "files/launch.py").read_bytes())
+        core = ROOT / "plugins/module_utils/autotune_cache.py"
+        (root / "bin/autotune_cache.py").write_bytes(core.read_bytes())
         self.configure()
 
     def configure(self, **changes: Any) -> None:

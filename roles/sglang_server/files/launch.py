@@ -10,6 +10,10 @@ a switch
 in mid-start cannot mix two releases) and ROOT/state/secrets.env, marks the environment with TOKFORGE_RELEASE and
 TOKFORGE_LAUNCH_ID, and becomes the release's own interpreter.
 
+Tuning results. Every rank keeps FlashInfer's results in a file of its own, and a server in which only some ranks find
+theirs hangs. A crash while they are written leaves just that, and it is this file that starts the server again after a
+crash. So it makes them consistent (autotune_cache.py beside it) before every start, and does not start without that.
+
 Secrets. SGLang takes its API keys from arguments only (--api-key, --admin-api-key, or a --config file that is turned
 into the same
 arguments) and logs all of them in one `server_args=` line at start (read in 0.5.12.post1 and 0.5.23). So a server with
@@ -26,6 +30,7 @@ Exit code 78 (EX_CONFIG): the files are not fit to start from; the reason is the
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -88,6 +93,40 @@ def read_secrets(path: str) -> tuple[bytes, dict[str, str]]:
     return raw, secrets
 
 
+def settle_autotune_cache(venv: str, arguments: list[str], environment: dict[str, str], cwd: str) -> None:
+    """Make the tuning results of this server the same for all ranks, and say so in one line."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "autotune_cache.py")
+    # What is compiled would lie beside the launcher; this process loads it once and is replaced.
+    sys.dont_write_bytecode = True
+    try:
+        spec = importlib.util.spec_from_file_location("tokforge_autotune_cache", path)
+        if spec is None or spec.loader is None:
+            raise ImportError(path)
+        core = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = core  # dataclasses look their module up there
+        spec.loader.exec_module(core)
+    except FileNotFoundError:
+        say(f"autotune cache not checked: {path} is missing; run the role sglang_server again")
+        return
+    except Exception as error:
+        say(f"autotune cache not checked: {path} cannot be loaded ({error!r}); run the role sglang_server again")
+        return
+    try:
+        line = core.before_start(arguments, environment, venv, cwd)
+    except core.AutotuneCacheError as error:
+        refuse(f"{error}. The server is not started: ranks that disagree about it wait for each other and hang")
+    except Exception as error:
+        # A fault in the check is no reason to be down.
+        say(f"autotune cache not checked: {error!r}; report this, the server starts all the same")
+        return
+    if line:
+        say(line)
+
+
+def say(line: str) -> None:
+    sys.stderr.write("tokforge: " + " ".join(line.split("\n")) + "\n")
+
+
 def outside(root: str) -> NoReturn:
     """First stage: any interpreter. Build the environment and become the release's interpreter."""
     root = os.path.abspath(root)
@@ -107,13 +146,15 @@ def outside(root: str) -> NoReturn:
     environment["TOKFORGE_RELEASE"] = release
     environment["TOKFORGE_LAUNCH_ID"] = hashlib.sha256(launch_bytes + secret_bytes).hexdigest()[:16]
     arguments = [str(argument) for argument in launch["argv"]]
+    cwd = launch.get("cwd") or root
+    settle_autotune_cache(os.path.join(release, "venv"), arguments, environment, cwd)
     if secrets:
         environment[SECRET_NAMES] = ",".join(secrets)
         arguments = [os.path.abspath(__file__), INSIDE, *arguments]
     try:
-        os.chdir(launch.get("cwd") or root)
+        os.chdir(cwd)
     except OSError as error:
-        refuse(f"cannot work in {launch.get('cwd') or root}: {error.strerror}; check the release's cwd")
+        refuse(f"cannot work in {cwd}: {error.strerror}; check the release's cwd")
     sys.stderr.flush()
     os.execve(python, [python, *arguments], environment)  # noqa: S606 (that there is no shell is the point)
 

@@ -154,6 +154,44 @@ def test_server_is_offline_and_writes_below_the_root() -> None:
     assert "SGLANG_USE_CPU_ENGINE" not in found
 
 
+def test_every_pair_of_flashinfer_and_cuda_compiles_in_a_directory_of_its_own() -> None:
+    def place(**changes: Any) -> str:
+        return env({}, **changes)["FLASHINFER_WORKSPACE_BASE"]
+
+    assert place(flashinfer="0.7.2", cuda="13.0") == "/opt/sglang/cache/jit/flashinfer-0.7.2-cuda13.0"
+    assert place(flashinfer="0.7.2+cu130", cuda="13.0") == "/opt/sglang/cache/jit/flashinfer-0.7.2+cu130-cuda13.0"
+    pairs = [("0.7.2", "13.0"), ("0.7.2", "12.9"), ("0.6.17", "13.0")]
+    assert len({place(flashinfer=flashinfer, cuda=cuda) for flashinfer, cuda in pairs}) == 3
+    # Port and arguments do not move it: another release with the same pair finds what was compiled.
+    assert place(flashinfer="0.7.2", cuda="13.0", port=1) == place(flashinfer="0.7.2", cuda="13.0")
+
+
+@pytest.mark.parametrize("known", [{}, {"flashinfer": "0.7.2"}, {"cuda": "13.0"}, {"flashinfer": "", "cuda": "13.0"}])
+def test_without_the_pair_the_cache_is_the_place_to_compile_in(known: dict[str, str]) -> None:
+    assert env({}, **known)["FLASHINFER_WORKSPACE_BASE"] == "/opt/sglang/cache"
+
+
+def test_users_own_place_to_compile_in_wins() -> None:
+    found = env({"FLASHINFER_WORKSPACE_BASE": "/fast"}, flashinfer="0.7.2", cuda="13.0")
+    assert found["FLASHINFER_WORKSPACE_BASE"] == "/fast"
+
+
+@pytest.mark.parametrize("version", ["../../..", "1/2", ".", "", " ", "a b"])
+def test_version_that_is_no_name_of_a_directory_is_refused(version: str) -> None:
+    if version:
+        with pytest.raises(launch_plan.PlanError, match="cannot name a directory"):
+            env({}, flashinfer="0.7.2", cuda=version)
+    else:
+        assert env({}, flashinfer="0.7.2", cuda=version)["FLASHINFER_WORKSPACE_BASE"] == "/opt/sglang/cache"
+
+
+def test_policy_for_tuning_results_is_told_only_when_it_is_not_the_usual_one() -> None:
+    assert "TOKFORGE_AUTOTUNE_CACHE" not in env({})
+    assert env({}, autotune_cache_policy="keep")["TOKFORGE_AUTOTUNE_CACHE"] == "keep"
+    with pytest.raises(launch_plan.PlanError, match="TOKFORGE_AUTOTUNE_CACHE is set by the collection"):
+        env({"TOKFORGE_AUTOTUNE_CACHE": "keep"})
+
+
 def test_cpu_lane_chooses_the_cpu_engine() -> None:
     assert env({}, lane="cpu")["SGLANG_USE_CPU_ENGINE"] == "1"
 

@@ -553,6 +553,82 @@ def test_pruning_keeps_the_release_that_served_last(root: Path) -> None:
     assert store.prune(str(root), 0).removed == [2]
 
 
+def compiling(root: Path, number: int, place: Path | str) -> store.Content:
+    """Content of a release that compiles its kernels in this place."""
+    return dataclasses.replace(port(root, number), env={store.ENV_JIT_CACHE: str(place)})
+
+
+def kernels(root: Path, name: str) -> Path:
+    """A directory with compiled kernels."""
+    folder = root / "cache" / "jit" / name
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "kernel.so").write_text("")
+    return folder
+
+
+def test_pruning_removes_kernels_that_no_release_loads_any_more(root: Path) -> None:
+    old, new = kernels(root, "flashinfer-0.6.11-cuda12.9"), kernels(root, "flashinfer-0.7.2-cuda13.0")
+    unused = kernels(root, "flashinfer-0.7.2-cuda12.9")
+    others = [kernels(root, "mine"), kernels(root, "flashinfer-0.7.2"), kernels(root, "../flashinfer-1-cuda1")]
+    for number, place in enumerate([old, new, new, new], 1):
+        stage(root, compiling(root, number, place))
+        store.switch(str(root), number)
+    # Release 1 is still there, and with it what it would load after a rollback.
+    assert store.prune(str(root), 4).removed_jit_caches == [str(unused)]
+    assert old.exists() and not unused.exists()
+    told = store.prune(str(root), 1, check_mode=True)
+    assert (told.removed, told.removed_jit_caches, old.exists()) == ([1, 2], [str(old)], True)
+    assert store.prune(str(root), 1).removed_jit_caches == [str(old)]
+    assert not old.exists() and (new / "deep" / "kernel.so").exists()
+    assert all(other.exists() for other in others)
+    assert store.prune(str(root), 1).removed_jit_caches == []
+    assert sorted(os.listdir(root / "cache" / "jit")) == ["flashinfer-0.7.2", "flashinfer-0.7.2-cuda13.0", "mine"]
+
+
+def test_release_that_cannot_be_read_may_load_any_kernels(root: Path) -> None:
+    unused = kernels(root, "flashinfer-0.7.2-cuda13.0")
+    number = stage(root, port(root, 1))
+    launch = root / "releases" / str(number) / "launch.json"
+    text = launch.read_text()
+    for damaged in ("{", '{"schema_version": 1}', '{"schema_version": 1, "env": []}'):
+        launch.write_text(damaged)
+        assert store.prune(str(root), 1).removed_jit_caches == []
+    launch.write_text(text)
+    assert store.prune(str(root), 1).removed_jit_caches == [str(unused)]
+
+
+def test_kernels_behind_links_stay(root: Path) -> None:
+    elsewhere = root / "elsewhere" / "flashinfer-0.7.2-cuda13.0"
+    elsewhere.mkdir(parents=True)
+    (root / "cache" / "jit").mkdir(parents=True)
+    (root / "cache" / "jit" / "flashinfer-1-cuda1").symlink_to(elsewhere)
+    stage(root, port(root, 1))
+    assert store.prune(str(root), 1).removed_jit_caches == []
+    (root / "cache" / "jit" / "flashinfer-1-cuda1").unlink()
+    (root / "cache" / "jit").rmdir()
+    (root / "cache" / "jit").symlink_to(elsewhere.parent)
+    assert store.prune(str(root), 1).removed_jit_caches == []
+    assert elsewhere.exists()
+
+
+def test_kernels_that_a_killed_run_removed_in_part_go_with_the_next(root: Path) -> None:
+    stage(root, port(root, 1))
+    half = kernels(root, ".flashinfer-0.7.2-cuda13.0.partial")
+    store.prune(str(root), 1, check_mode=True)
+    assert half.exists()
+    assert store.prune(str(root), 1).removed_jit_caches == []
+    assert not half.exists()
+
+
+def test_root_may_be_spelled_through_a_link(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    link = tmp_path_factory.mktemp("links") / "root"
+    link.symlink_to(root)
+    used = kernels(root, "flashinfer-0.7.2-cuda13.0")
+    stage(root, compiling(root, 1, used))
+    assert store.prune(str(link), 1).removed_jit_caches == []
+    assert used.exists()
+
+
 def test_pruning_keeps_the_newest_the_current_and_the_one_before(root: Path) -> None:
     for number in range(1, 9):
         stage(root, port(root, number))

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The launcher makes tuning results consistent before it becomes the server, and does not become it without that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COLLECTION = Path(__file__).resolve().parents[3]
+LAUNCHER = COLLECTION / "roles/sglang_server/files/launch.py"
+CORE = COLLECTION / "plugins/module_utils/autotune_cache.py"
+#: What the server does: say that it runs, and which files it finds.
+SERVER = "import os, sys; print('SERVER', sorted(os.listdir(sys.argv[1])) if os.path.isdir(sys.argv[1]) else 'none')"
+
+
+class Root:
+    """A deployment whose server is a few words of Python."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root
+        for name in ("bin", "state", "releases/1", "model", "venvs/x/bin"):
+            (root / name).mkdir(parents=True)
+        (root / "bin/launch.py").write_bytes(LAUNCHER.read_bytes())
+        (root / "bin/autotune_cache.py").write_bytes(CORE.read_bytes())
+        (root / "venvs/x/bin/python").symlink_to(sys.executable)
+        versions = {"sglang": "0.5.23", "flashinfer-python": "0.7.2"}
+        (root / "venvs/x/environment.json").write_text(json.dumps({"schema_version": 1, "versions": versions}))
+        (root / "model/config.json").write_text('{"model_type": "qwen3_moe"}')
+        (root / "releases/1/venv").symlink_to("../../venvs/x")
+        (root / "current").symlink_to("releases/1")
+        key = f"{root}/model|torch.bfloat16|None|auto|8|1|1|1|Qwen3MoeConfig|candidate_selection=v2_default|skip_ops="
+        name = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.folder = root / "cache/flashinfer/autotune/0.7.2"
+        self.set = self.folder / "sm100" / name
+        self.stage()
+
+    def stage(self, *words: str, **env: str) -> None:
+        """Write launch.json."""
+        argv = ["-c", SERVER, str(self.set), "--model-path", f"{self.path}/model", "--tp-size", "8", *words]
+        launch = {"schema_version": 1, "argv": argv, "env": {"SGLANG_CACHE_DIR": f"{self.path}/cache", **env}}
+        (self.path / "releases/1/launch.json").write_text(json.dumps({**launch, "cwd": str(self.path)}))
+
+    def ranks(self, number: int) -> None:
+        """Files of the first ranks."""
+        self.set.mkdir(parents=True, exist_ok=True)
+        for rank in range(number):
+            (self.set / f"rank_tp{rank}_pp0_dp0.json").write_text("{}")
+
+    def start(self, code: int = 0) -> tuple[str, str]:
+        """What the launcher says, and what the server says."""
+        done = subprocess.run(
+            [sys.executable, str(self.path / "bin/launch.py"), str(self.path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
+        assert done.returncode == code, done.stderr
+        return done.stderr, done.stdout
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """A deployment without results."""
+    return Root(tmp_path)
+
+
+def test_partial_set_is_gone_before_the_server_starts(root: Root) -> None:
+    root.ranks(6)
+    said, server = root.start()
+    assert said == f"tokforge: autotune cache {root.set}: partial (tp0..tp5 of 8 ranks), cleared\n"
+    assert server == "SERVER none\n"
+    assert root.start() == (f"tokforge: autotune cache {root.folder}: absent\n", "SERVER none\n")
+    assert sorted(os.listdir(root.path / "bin")) == ["autotune_cache.py", "launch.py"]
+
+
+def test_complete_set_reaches_the_server(root: Root) -> None:
+    root.ranks(8)
+    said, server = root.start()
+    assert said == f"tokforge: autotune cache {root.set}: complete\n"
+    assert server.count("rank_tp") == 8
+
+
+def test_set_is_kept_where_that_was_asked_for(root: Root) -> None:
+    root.stage(TOKFORGE_AUTOTUNE_CACHE="keep")
+    root.ranks(6)
+    said, server = root.start()
+    assert said == f"tokforge: autotune cache {root.set}: partial (tp0..tp5 of 8 ranks), kept\n"
+    assert server.count("rank_tp") == 6
+
+
+def test_server_is_not_started_with_what_cannot_be_cleared(root: Root) -> None:
+    root.ranks(6)
+    (root.set / "rank_tp7_pp0_dp0.json" / "x").mkdir(parents=True)
+    said, server = root.start(78)
+    assert server == ""
+    assert said.startswith(f"launch.py: cannot clear the autotune cache {root.set}: ")
+    assert "The server is not started" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "env"), [(["--disable-flashinfer-autotune"], {}), ([], {"SGLANG_FLASHINFER_AUTOTUNE_CACHE": "0"})]
+)
+def test_server_that_reads_no_results_starts_in_silence(root: Root, words: list[str], env: dict[str, str]) -> None:
+    root.stage(*words, **env)
+    root.ranks(6)
+    said, server = root.start()
+    assert (said, server.count("rank_tp")) == ("", 6)
+
+
+def test_environment_without_flashinfer_starts_in_silence(root: Root) -> None:
+    (root.path / "venvs/x/environment.json").write_text('{"schema_version": 1, "versions": {"sglang": "0.5.23"}}')
+    assert root.start() == ("", "SERVER none\n")
+
+
+def test_older_deployment_starts_and_says_what_is_missing(root: Root) -> None:
+    (root.path / "bin/autotune_cache.py").unlink()
+    root.ranks(6)
+    said, server = root.start()
+    assert said.startswith("tokforge: autotune cache not checked: ") and "is missing" in said
+    assert said.count("\n") == 1 and server.count("rank_tp") == 6
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "this is not Python",
+        "raise SystemError('while it is loaded')",
+        "class AutotuneCacheError(Exception): pass\ndef before_start(*a): raise ZeroDivisionError('two\\nlines')",
+    ],
+)
+def test_fault_in_the_check_does_not_keep_the_server_down(root: Root, broken: str) -> None:
+    (root.path / "bin/autotune_cache.py").write_text(broken)
+    said, server = root.start()
+    assert said.startswith("tokforge: autotune cache not checked: ") and said.count("\n") == 1
+    assert server == "SERVER none\n"
+
+
+def test_server_with_secrets_is_checked_once(root: Root) -> None:
+    secrets = root.path / "state/secrets.env"
+    secrets.touch(0o600)
+    secrets.write_text("MY_TOKEN=canary-0123456789\n")
+    script = root.path / "server.py"
+    script.write_text("print('SERVER')")
+    root.stage()
+    launch = json.loads((root.path / "releases/1/launch.json").read_text())
+    launch["argv"] = [str(script), *launch["argv"][3:]]
+    (root.path / "releases/1/launch.json").write_text(json.dumps(launch))
+    root.ranks(6)
+    said, server = root.start()
+    assert said == f"tokforge: autotune cache {root.set}: partial (tp0..tp5 of 8 ranks), cleared\n"
+    assert server == "SERVER\n"
