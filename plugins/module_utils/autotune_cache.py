@@ -6,8 +6,8 @@
 
 Every rank of a server keeps its results in a file of its own, and all of them lie in one directory, the set:
 ``CACHE/flashinfer/autotune/VERSION/ARCH/KEY/rank_tp0_pp0_dp0.json``. A rank that finds its file skips what it holds and
-a rank that does not tunes; tuning is collective, so a set that is not the same for all ranks makes them wait for each
-other until they give up. A set therefore counts only as a whole, and one that is not whole is cleared.
+a rank that does not tunes. Where tuning is collective they then wait for each other until they give up, and where it is
+not they settle on different tactics. A set therefore counts only as a whole, and one that is not whole is cleared.
 
 KEY is a hash of what the server was started with, and some of that is decided inside the server only. So every value it
 could have been is tried. A directory with one of the resulting names belongs to this model and this layout beyond
@@ -906,7 +906,7 @@ def before_start(
     """Make the sets of the server that is about to start consistent, and say in one line what was found and done.
 
     None when the server reads no tuning results. Raises AutotuneCacheError when a set that is not consistent could not
-    be cleared: the server must not start then, its ranks would wait for each other for half an hour.
+    be cleared: the server must not start then, its ranks could wait for each other for half an hour.
     """
     versions = installed_versions(venv)
     if off_because(argv, environment, versions.get("sglang", ""), versions.get("flashinfer-python")):

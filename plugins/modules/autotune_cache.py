@@ -12,8 +12,8 @@ version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
   - Every rank of a server keeps FlashInfer's tuning results in a file of its own. A rank that finds its file skips what
-    it holds, a rank that does not tunes, and tuning is collective. So a set of which only some ranks find theirs makes
-    them wait for each other until they give up, half an hour later. A set that was written in another environment is
+    it holds, a rank that does not tunes. So ranks of which only some find theirs may wait for each other until they
+    give up, half an hour later, or settle on different tactics. A set that was written in another environment is
     ignored, and FlashInfer may never write over it, so that every start tunes anew.
   - This module tells which set is the server's own and in which state it is, and clears it.
   - Which directory belongs to a server depends on what is resolved inside of it only. Every name that it could have is

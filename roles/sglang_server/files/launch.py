@@ -11,7 +11,7 @@ in mid-start cannot mix two releases) and ROOT/state/secrets.env, marks the envi
 TOKFORGE_LAUNCH_ID, and becomes the release's own interpreter.
 
 Tuning results. Every rank keeps FlashInfer's results in a file of its own, and a server in which only some ranks find
-theirs hangs. A crash while they are written leaves just that, and it is this file that starts the server again after a
+theirs can hang. A crash while they are written leaves just that, and it is this file that starts the server again after a
 crash. So it makes them consistent (autotune_cache.py beside it) before every start, and does not start without that.
 
 Secrets. SGLang takes its API keys from arguments only (--api-key, --admin-api-key, or a --config file that is turned
@@ -114,7 +114,7 @@ def settle_autotune_cache(venv: str, arguments: list[str], environment: dict[str
     try:
         line = core.before_start(arguments, environment, venv, cwd)
     except core.AutotuneCacheError as error:
-        refuse(f"{error}. The server is not started: ranks that disagree about it wait for each other and hang")
+        refuse(f"{error}. The server is not started: ranks that disagree about it can wait for each other and hang")
     except Exception as error:
         # A fault in the check is no reason to be down.
         say(f"autotune cache not checked: {error!r}; report this, the server starts all the same")

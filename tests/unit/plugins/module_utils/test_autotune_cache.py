@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -259,6 +260,20 @@ def test_configuration_classes_come_from_the_type_the_model_and_the_packages() -
 def test_set_of_all_ranks_is_complete(tmp_path: Path) -> None:
     report = core.inspect_set(str(eight(tmp_path / "set")), EIGHT, core.Current(HERE))
     assert (report.state, len(report.ranks_present), report.ranks_missing) == ("complete", 8, ())
+
+
+REAL = Path(__file__).parent / "fixtures/autotune_cache/h200x2-flashinfer0.6.11.post1"
+
+
+def test_set_that_two_h200_wrote_is_complete_where_it_was_written_and_stale_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "0123456789abcdef"
+    shutil.copytree(REAL, folder)
+    written = {"flashinfer_version": "0.6.11.post1", "cuda_version": "13.0", "gpu": "NVIDIA H200"}
+    assert state(folder, core.Layout(2), **written) == "complete"
+    # That machine had no cuDNN frontend, and FlashInfer wrote so; one that was installed since is no reason to tune.
+    assert state(folder, core.Layout(2), **written, cudnn_frontend_version="1.15.0") == "complete"
+    assert state(folder, core.Layout(2), **{**written, "gpu": "NVIDIA B200"}) == "stale"
+    assert state(folder, core.Layout(4), **written) == "partial"
 
 
 def test_six_of_eight_ranks_are_partial(tmp_path: Path) -> None:
