@@ -192,8 +192,8 @@ def open_and_close(site: Path, version: str, backend: str) -> list[Line]:
     assert (gate.kind, change.after.kind, change.changed) == (autotune_gate.OPEN_BY_PATCH, autotune_gate.CLOSED, True)
     assert sha256_of(path) == wheel_parts.recorded_sha256(site, path)
     closed = state_of(site)
-    assert {name: digest for name, (_, _, digest) in closed.items()} == {
-        name: digest for name, (_, _, digest) in pristine.items()
+    assert {name: digest for name, (_inode, _written, digest) in closed.items()} == {
+        name: digest for name, (_inode, _written, digest) in pristine.items()
     }
     _gate, change = set_gate(tree, backend, "closed")
     assert not change.changed

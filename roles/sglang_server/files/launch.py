@@ -11,8 +11,8 @@ in mid-start cannot mix two releases) and ROOT/state/secrets.env, marks the envi
 TOKFORGE_LAUNCH_ID, and becomes the release's own interpreter.
 
 Tuning results. Every rank keeps FlashInfer's results in a file of its own, and a server in which only some ranks find
-theirs can hang. A crash while they are written leaves just that, and it is this file that starts the server again after a
-crash. So it makes them consistent (autotune_cache.py beside it) before every start, and does not start without that.
+theirs can hang. A crash while they are written leaves just that, and it is this file that starts the server again after
+a crash. So it makes them consistent (autotune_cache.py beside it) before every start, and does not start without that.
 
 Secrets. SGLang takes its API keys from arguments only (--api-key, --admin-api-key, or a --config file that is turned
 into the same

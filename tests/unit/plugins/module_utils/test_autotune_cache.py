@@ -168,7 +168,7 @@ KEYS: dict[str, tuple[str, str | None, dict[int, tuple[str, str | None]]]] = {
         {1: ("6573c895994f2f1f", "19d4898829032797"), 2: ("8837d6b19f826798", "4639909ab170a7be")},
     ),
 }
-EVERY_KEY = {key for _, _, widths in KEYS.values() for keys in widths.values() for key in keys if key}
+EVERY_KEY = {key for _model, _draft, widths in KEYS.values() for keys in widths.values() for key in keys if key}
 
 
 def identity(release: str, dp: int = 1, draft: bool = False, **changes: Any) -> core.Identity:
@@ -223,7 +223,7 @@ def test_another_server_has_other_keys(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("release", ["0.5.24", "0.6.0", "0.5.23.dev3+gabc", "0.5.24rc1", "", "main"])
 def test_unread_release_is_tried_every_known_way(release: str) -> None:
-    wanted = {widths[1][0] for _, _, widths in KEYS.values()}
+    wanted = {widths[1][0] for _model, _draft, widths in KEYS.values()}
     assert core.find_keys(identity(release), ["Qwen3MoeConfig"], [], EVERY_KEY) == wanted
     assert len(wanted) == 4
 
@@ -572,7 +572,7 @@ def test_clearing_at_the_same_time_does_not_fail(tmp_path: Path) -> None:
 
     for attempt in range(20):
         mine = eight(tmp_path / f"set{attempt}")
-        threads = [threading.Thread(target=clear, args=(str(mine),)) for _ in range(4)]
+        threads = [threading.Thread(target=clear, args=(str(mine),)) for _thread in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
