@@ -185,7 +185,7 @@ def expected(version: str, backend: str) -> str | None:
     """
     key = _version_key(version)
     # A build without tags calls itself 0.0.0.dev0, which says nothing.
-    if key is None or key < (0, 1) or key[:3] > (_version_key(NEWEST_READ) or ())[:3]:
+    if key is None or key < (0, 1) or key > (_version_key(NEWEST_READ) or ()):
         return None
     kind, backends = next(
         (kind, names) for first, kind, names in reversed(RELEASES) if key >= (_version_key(first) or ())
@@ -302,8 +302,10 @@ def _enabled_by(source: Source, backend: str) -> str:
     before = source.note.original_sha256 if applied and source.note else source.sha256
     if before == original:
         return UPSTREAM
-    if original and _original_without(source, backend) is not None:
-        return FOREIGN
+    for name in source.collection.names if original else ():
+        # What differs from the original by one name only tells about all of them.
+        if _original_without(source, name) is not None:
+            return FOREIGN if name == backend else UPSTREAM
     # The file was changed in other places too, or nothing says what it was: what the release is known for decides.
     kind = expected(source.tree.version, backend) if source.tree.version else None
     if kind is not None:
@@ -433,6 +435,9 @@ class _Search:
         """The real definitions behind a delegate."""
         module, name = delegate.target
         target = self.module_file(path, module) if module else path
+        if target is None and module.rpartition(".")[0].strip("."):
+            # What was imported may be a class of that module.
+            target = self.module_file(path, module.rpartition(".")[0])
         if target is None or not hops:
             return {}
         data = _bytes_of(target)
@@ -628,34 +633,44 @@ def _definition_in(source: Source, text: str) -> Definition | None:
 def _closed(gate: Gate, source: Source) -> Change:
     place = f"{gate.file} line {gate.line}"
     applied = source.note.applied(source.sha256) if source.note else ()
-    back = _undone(source.note, source.data, source.text, source.encoding) if applied and source.note else None
-    if back is not None:
-        text, data = back
+    back, said = source, ""
+    undone = _undone(source.note, source.data, source.text, source.encoding) if applied and source.note else None
+    if undone is not None:
+        back = _source_with(source, *undone)
         others = sorted({edit.backend for edit in applied} - {gate.backend})
-        also = f"; it was open for {', '.join(others)} too" if others else ""
-        return _restored(gate, source, text, data, f"closed the gate in {gate.file}: the original bytes are back{also}")
-    if gate.kind in (CLOSED, OPEN_UPSTREAM):
+        said = f"; it was open for {', '.join(others)} too" if others else ""
+    foreign = [name for name in back.collection.names if _enabled_by(back, name) == FOREIGN]
+    for name in foreign:
+        original = _original_without(back, name)
+        if original is not None:
+            back, foreign = _source_with(back, _decoded(original)[0], original), []
+            said = f"; another hand had opened it for {name}{said}"
+            break
+    if gate.backend in foreign:
+        raise GateError(
+            f"closing the gate in {place}: another hand opened it and the file is neither the original nor this "
+            "module's work, so what it was is not known; restore the file from its release, or make another "
+            "environment",
+            gate=gate.kind,
+            enabled_by=gate.enabled_by,
+        )
+    if foreign:
+        said += f"; another hand opened it for {', '.join(foreign)}, which is left as it is"
+    if back is source:
         own = "does not tune" if gate.kind == CLOSED else "tunes"
-        return Change(f"the gate is as the release has it, which {own} {gate.backend} ({place})", gate)
-    original = _original_without(source, gate.backend)
-    if original is not None:
-        text = _decoded(original)[0]
-        message = f"closed the gate in {gate.file}, which another hand had opened: the original bytes are back"
-        return _restored(gate, source, text, original, message)
-    raise GateError(
-        f"closing the gate in {place}: another hand opened it and the file is neither the original nor this module's "
-        "work, so what it was is not known; restore the file from its release, or make another environment",
-        gate=gate.kind,
-        enabled_by=gate.enabled_by,
-    )
+        return Change(f"the gate is as the release has it, which {own} {gate.backend} ({place}){said}", gate)
+    after = _gate(back, back.collection, gate.backend, back.definition.test_line)
+    original = source.original_sha256 in (None, back.sha256)
+    whole = "the original bytes are back" if original else "the bytes from before it was opened are back"
+    message = f"closed the gate in {gate.file}: {whole}{said}"
+    return Change(message, after, back.data, Note(back.sha256, ()))
 
 
-def _restored(gate: Gate, source: Source, text: str, data: bytes, message: str) -> Change:
+def _source_with(source: Source, text: str, data: bytes) -> Source:
+    """The file with other bytes, which no note describes."""
     definition = _definition_in(source, text) or source.definition
     collection = definition.collection or source.collection
-    back = replace(source, data=data, text=text, definition=definition, collection=collection, note=None)
-    after = _gate(back, collection, gate.backend, definition.test_line)
-    return Change(message, after, data, Note(_sha256(data), ()))
+    return replace(source, data=data, text=text, definition=definition, collection=collection, note=None)
 
 
 def _edit_between(before: str, after: str, backend: str, sha256: str) -> Edit:
@@ -772,7 +787,7 @@ def _sweep(path: str) -> None:
 
 def _clear_bytecode(path: str) -> None:
     stem = os.path.splitext(os.path.basename(path))[0]
-    for folder in {os.path.dirname(path), os.path.dirname(os.path.realpath(path))}:
+    for folder in (os.path.dirname(path), os.path.dirname(os.path.realpath(path))):
         for compiled in glob.glob(os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(stem)}.*.pyc")):
             _remove(compiled)
 

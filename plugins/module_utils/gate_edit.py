@@ -14,6 +14,11 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.gate_syntax import
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TRIVIA = re.compile(r"#[^\r\n]*|\\(?=\r?\n|\r)|\s+")
 
+#: How names are commented out, and what before a name can have come with it.
+_MARKS = ("# ", "#", "## ", "##")
+_LEADS = (re.compile(r"\Z"), re.compile(r"[ \t]+\Z"), re.compile(r"(?:\r\n|\r|\n)[ \t]*\Z"))
+_OWN_COMMA = re.compile(r"\A[ \t]*,")
+
 
 @dataclass(frozen=True)
 class Insertion:
@@ -36,25 +41,28 @@ def with_name(text: str, collection: Collection, name: str) -> str:
 
 
 def without_name(text: str, collection: Collection, name: str) -> Iterator[str]:
-    """Texts that could have been there before somebody made `name` live: as a comment, or not at all."""
-    for element in collection.elements:
+    """Texts that could have been there before somebody made `name` live: as a comment, or not at all.
+
+    With and without its comma and that of the name before it, and with the blanks and the line end around it.
+    """
+    for number, element in enumerate(collection.elements):
         if element.value != name:
             continue
-        line_start = _line_start(text, element.start)
-        line_end = _line_end(text, element.end)
-        if not text[line_start : element.start].strip():
-            yield f"{text[: element.start]}# {text[element.start :]}"
-            after = _LINE_END.match(text, line_end)
-            whole = text[:line_start] + text[after.end() if after else line_end :]
-            yield whole
-            # The line before it may have got its comma with it.
-            before = text[:line_start].rstrip()
-            if before.endswith(","):
-                yield before[:-1] + whole[len(before) :]
-        for before, after_it in ((r",[ \t]*$", r""), (r"", r"^,[ \t]*"), (r"[ \t]+$", r"^,")):
-            head = re.sub(before, "", text[: element.start], count=1) if before else text[: element.start]
-            tail = re.sub(after_it, "", text[element.end :], count=1) if after_it else text[element.end :]
-            yield head + tail
+        head, literal, tail = text[: element.start], text[element.start : element.end], text[element.end :]
+        heads, tails = [head], [tail, _OWN_COMMA.sub("", tail)]
+        if number:
+            comma = _end_of(text, collection.elements[number - 1], element.start)[0] - 1
+            heads.append(text[:comma] + text[comma + 1 : element.start])
+        for one in heads:
+            for other in tails:
+                yield from (f"{one}{mark}{literal}{other}" for mark in _MARKS)
+                for lead in _LEADS:
+                    yield lead.sub("", one) + other
+                    yield lead.sub("", one) + other.lstrip(" \t")
+            # The whole line, also with what is said behind the name.
+            line_end = _LINE_END.search(tail)
+            if line_end and not text[_line_start(text, element.start) : element.start].strip():
+                yield _LEADS[1].sub("", one) + tail[line_end.end() :]
 
 
 def _applied(text: str, edits: list[Insertion]) -> str:
@@ -88,12 +96,14 @@ def _appended(text: str, collection: Collection, name: str) -> list[Insertion]:
     if not collection.elements:
         return _first(text, collection, close, name)
     last = collection.elements[-1]
-    quote = "'" if text[last.start] == "'" else '"'
+    # The first character may be a prefix.
+    quote = text[last.end - 1]
     literal = f"{quote}{name}{quote}"
     anchor, comma = _end_of(text, last, close)
     line_start, line_end = _line_start(text, last.start), _line_end(text, anchor)
     indent = text[line_start : last.start]
-    own_line = not indent.strip() and "\n" in text[collection.start : close].replace("\r", "\n")
+    # Without brackets a line ends the statement.
+    own_line = collection.bracketed and not indent.strip()
     if not own_line:
         if not comma:
             return [Insertion(anchor, anchor, f", {literal}")]
@@ -122,7 +132,9 @@ def _first(text: str, collection: Collection, close: int, name: str) -> list[Ins
     start = collection.start + 1 + comments[-1].start()
     line_start = _line_start(text, start)
     indent = re.match(r"[ \t]*", text[line_start:start])
-    return [Insertion(at, at, f'{_newline_near(text, line_start)}{indent.group() if indent else ""}"{name}",')]
+    # The bracket closes on a later line, so the comment's line ends.
+    new_line = _LINE_END.match(text, at)
+    return [Insertion(at, at, f'{new_line.group() if new_line else ""}{indent.group() if indent else ""}"{name}",')]
 
 
 def _end_of(text: str, element: Element, limit: int) -> tuple[int, bool]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ GATE, DELEGATE, STUB = "gate", "delegate", "stub"
 _MOE = "moe_runner_backend"
 _ATTENTION = "attention_backend"
 _FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+_EQUALITY = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 _WRAPPERS = ("frozenset", "set", "tuple", "list")
 _COMMENTED = re.compile(r"""#+[ \t]*(['"])(?P<value>[^'"\\]*)\1[ \t]*(?P<comma>,?)[ \t]*(?P<rest>#.*)?""")
 
@@ -88,6 +90,7 @@ class Definition:
     `subject` is what it tests: moe, attention, or empty when that cannot be said. `collection` is None when `problem`
     says what stands there instead. `shut_out` are backends for which it returns before the collection is looked at.
     `target` is what a delegate calls: the module it comes from (empty for the same file) and the function's name.
+    `constant` is the name of a constant of the file or the class that holds the collection, empty for any other.
     """
 
     name: str
@@ -99,25 +102,43 @@ class Definition:
     shut_out: tuple[tuple[str, int], ...] = ()
     problem: str = ""
     target: tuple[str, str] = ("", "")
+    constant: str = ""
 
 
 def scan(text: str, names: tuple[str, ...] = GATE_NAMES) -> list[Definition]:
     """Every definition of a function with one of `names`, in the order of the file. Raises UnreadableError."""
     tree, source = _parse(text), _Source(text)
-    return [
-        _definition(node, tree, source)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in names
-    ]
+    found = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    try:
+        return [
+            _definition(node, tree, source)
+            for node in sorted(found, key=lambda one: (one.lineno, one.col_offset))
+            if node.name in names
+        ]
+    except RecursionError as error:
+        raise UnreadableError("it is nested too deeply", 0) from error
 
 
 def mentions(text: str, word: str) -> list[int]:
     """Lines on which an identifier holds `word`; comments and texts do not count. Raises UnreadableError."""
-    lines = []
+    lines = set()
     for node in ast.walk(_parse(text)):
         spelled = [getattr(node, name, None) for name in ("id", "attr", "name", "arg", "module")]
-        if any(isinstance(one, str) and word in one for one in spelled):
-            lines.append(getattr(node, "lineno", 0))
+        # A name in an import statement knows its line from Python 3.10 on only.
+        for one in getattr(node, "names", []):
+            spelled += [one.name, one.asname] if isinstance(one, ast.alias) else [one]
+        if hasattr(node, "lineno") and any(isinstance(one, str) and word in one for one in spelled):
+            lines.add(node.lineno)
+    return sorted(lines)
+
+
+def brings(text: str, name: str) -> list[int]:
+    """Lines on which `name` of another file is imported, or looked up in something. Raises UnreadableError."""
+    lines = set()
+    for node in ast.walk(_parse(text)):
+        imported = isinstance(node, ast.ImportFrom) and any(one.name == name for one in node.names)
+        if imported or (isinstance(node, ast.Attribute) and node.attr == name):
+            lines.add(getattr(node, "lineno", 0))
     return sorted(lines)
 
 
@@ -131,7 +152,25 @@ def differs_only_by(before: str, after: str, value: str, start: int) -> bool:
             kept = [one for one in elements if not (isinstance(one, ast.Constant) and one.value == value)]
             removed = len(elements) - len(kept)
             node.elts = kept  # type: ignore[attr-defined]
-    return removed == 1 and ast.dump(old) == ast.dump(new)
+    return removed == 1 and _same(old, new)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two syntax trees are equal but for positions, however deep they are."""
+    pairs = [(one, other)]
+    while pairs:
+        left, right = pairs.pop()
+        if type(left) is not type(right):
+            return False
+        if isinstance(left, ast.AST):
+            pairs += [(getattr(left, name, None), getattr(right, name, None)) for name in left._fields]
+        elif isinstance(left, list):
+            if len(left) != len(right):
+                return False
+            pairs += zip(left, right)
+        elif repr(left) != repr(right):
+            return False
+    return True
 
 
 def as_json(definitions: list[Definition]) -> list[dict[str, Any]]:
@@ -159,7 +198,10 @@ def _rebuilt(data: dict[str, Any]) -> Definition:
 
 def _parse(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        # What the compiler thinks of the file's style is nobody's concern here, and may be set to be an error.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
     except SyntaxError as error:
         raise UnreadableError(str(error.msg), error.lineno or 0) from error
     except (ValueError, RecursionError, MemoryError) as error:
@@ -215,32 +257,71 @@ def _delegates_to(body: list[ast.stmt], tree: ast.Module) -> tuple[str, str] | N
     """The module and the name of what the body calls, when it does nothing else; the module is empty in this file."""
     imports = [statement for statement in body if isinstance(statement, (ast.Import, ast.ImportFrom))]
     rest = [statement for statement in body if not isinstance(statement, (ast.Import, ast.ImportFrom))]
-    if len(rest) != 1 or not isinstance(rest[0], ast.Return) or not isinstance(rest[0].value, ast.Call):
+    value = _bare(rest[0].value) if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
+    if not isinstance(value, ast.Call) or any(_is_membership(one) for one in ast.walk(value)):
         return None
-    called = rest[0].value.func
+    called = value.func
     known: dict[str, tuple[str, str]] = {}
     for statement in [*(one for one in tree.body if isinstance(one, (ast.Import, ast.ImportFrom))), *imports]:
         known.update(_imported(statement))
     if isinstance(called, ast.Name):
         return known.get(called.id, ("", called.id))
-    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-        module, name = known.get(called.value.id, ("", ""))
-        return (f"{module}.{name}" if name else module, called.attr)
-    return None
+    holder = _dotted(called.value) if isinstance(called, ast.Attribute) else ""
+    if not holder or ("." in holder and holder not in known):
+        return None
+    module, name = known.get(holder, ("", ""))
+    # "." is this package, and a name in it needs no further dot.
+    joined = f"{module}{'' if module.endswith('.') else '.'}{name}" if name else module
+    return joined, called.attr  # type: ignore[attr-defined]
 
 
-def _imported(statement: ast.stmt) -> dict[str, tuple[str, str]]:
+def _bare(value: ast.expr | None) -> ast.expr | None:
+    """A value without `await` and `bool()` around it."""
+    while True:
+        if isinstance(value, ast.Await):
+            value = value.value
+        elif isinstance(value, ast.Call) and getattr(value.func, "id", "") == "bool" and len(value.args) == 1:
+            value = value.args[0]
+        else:
+            return value
+
+
+def _dotted(value: ast.expr) -> str:
+    """A name with dots as it is written, empty for anything else."""
+    if isinstance(value, ast.Attribute):
+        holder = _dotted(value.value)
+        return holder and f"{holder}.{value.attr}"
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
     """Local name -> module and name there; the name is empty when the module itself was imported."""
     if isinstance(statement, ast.Import):
-        return {one.asname: (one.name, "") for one in statement.names if one.asname}
-    if isinstance(statement, ast.ImportFrom):
-        module = "." * statement.level + (statement.module or "")
-        return {one.asname or one.name: (module, one.name) for one in statement.names}
-    return {}
+        return {one.asname or one.name: (one.name, "") for one in statement.names}
+    module = "." * statement.level + (statement.module or "")
+    return {one.asname or one.name: (module, one.name) for one in statement.names}
 
 
-def _is_membership(node: ast.Compare) -> bool:
-    return len(node.ops) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn))
+def _is_membership(node: ast.AST) -> bool:
+    return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn))
+
+
+def _ends(body: list[ast.stmt]) -> bool:
+    """Whether the function never comes out of these statements."""
+    for statement in body:
+        if isinstance(statement, (ast.Return, ast.Raise)):
+            return True
+        if isinstance(statement, ast.If) and _ends(statement.body) and _ends(statement.orelse):
+            return True
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and _ends(statement.body):
+            return True
+    return False
+
+
+def _says_constants(body: list[ast.stmt]) -> bool:
+    """Whether all that these statements return is written out."""
+    returned = [one.value for statement in body for one in ast.walk(statement) if isinstance(one, ast.Return)]
+    return all(one is None or isinstance(one, ast.Constant) for one in returned)
 
 
 class _Gate:
@@ -255,7 +336,7 @@ class _Gate:
 
     def definition(self) -> Definition:
         """What the function is, with the collection or the reason why there is none that can be edited."""
-        tests = [one for one in ast.walk(self.node) if isinstance(one, ast.Compare) and _is_membership(one)]
+        tests: list[Any] = [one for one in ast.walk(self.node) if _is_membership(one)]
         moe = [one for one in tests if _MOE in self._subject(one.left)]
         if not moe:
             other = [one for one in tests if _ATTENTION in self._subject(one.left)]
@@ -267,13 +348,10 @@ class _Gate:
         ways = [(self._effect(one), one) for one in moe]
         opening = [one for way, one in ways if way == 1]
         unclear = [one for way, one in ways if way == 0]
-        if unclear or not opening:
-            return self._unknown(
-                (unclear or moe)[0].lineno,
-                f"what {self._text((unclear or moe)[0])} leads to is not clear"
-                if unclear
-                else f"{self._text(moe[0])} names the backends that are not tuned",
-            )
+        if unclear:
+            return self._unknown(unclear[0].lineno, f"what {self._text(unclear[0])} leads to is not clear")
+        if not opening:
+            return self._unknown(moe[0].lineno, f"{self._text(moe[0])} names the backends that are not tuned")
         literals = {self._literal(one.comparators[0])[0] for one in opening}
         if len(literals) > 1 or (len(opening) > 1 and None in literals):
             lines = ", ".join(str(one.lineno) for one in opening)
@@ -288,8 +366,20 @@ class _Gate:
         if collection is None:
             return self._unknown(opening[0].lineno, problem)
         closing = [one for way, one in ways if way == -1]
-        shut_out = sorted(set(self._shut_out(closing)), key=lambda one: one[1])
-        return Definition(self.node.name, self.node.lineno, GATE, "moe", opening[0].lineno, collection, tuple(shut_out))
+        shut_out, unclear_line = self._shut_out(closing, opening[0])
+        if unclear_line:
+            return self._unknown(unclear_line, "it returns for other backends than the collection's")
+        constant = self._constant_name(opening[0].comparators[0])
+        return Definition(
+            self.node.name,
+            self.node.lineno,
+            GATE,
+            "moe",
+            opening[0].lineno,
+            collection,
+            shut_out,
+            constant=constant,
+        )
 
     def _unknown(self, line: int, problem: str) -> Definition:
         return Definition(self.node.name, self.node.lineno, GATE, "", line, problem=problem)
@@ -300,41 +390,86 @@ class _Gate:
 
     # --- what is tested --------------------------------------------------------------------------------------------
 
-    def _subject(self, value: ast.expr, seen: frozenset[str] = frozenset()) -> str:
+    def _subject(self, value: ast.expr) -> str:
         """All identifiers that a value comes from, through local names, as one text."""
-        found = []
-        for node in ast.walk(value):
-            if isinstance(node, ast.Attribute):
-                found.append(node.attr)
-            elif isinstance(node, ast.Constant) and isinstance(self.parents.get(node), ast.Call):
-                found.append(str(node.value))  # getattr(args, "moe_runner_backend")
-            elif isinstance(node, ast.Name):
-                found.append(node.id)
-                if node.id not in seen:
-                    found += [self._subject(one, seen | {node.id}) for one in self.assigned.get(node.id, [])]
+        found, seen = [], set()
+        waiting = [value]
+        while waiting:
+            for node in ast.walk(waiting.pop()):
+                if isinstance(node, ast.Attribute):
+                    found.append(node.attr)
+                elif isinstance(node, ast.Constant) and isinstance(self.parents.get(node), (ast.Call, ast.Subscript)):
+                    found.append(str(node.value))  # getattr(args, "moe_runner_backend"), args["moe_runner_backend"]
+                elif isinstance(node, ast.Name) and node.id not in seen:
+                    seen.add(node.id)
+                    found.append(node.id)
+                    waiting += self.assigned.get(node.id, [])
         return " ".join(found)
 
-    def _shut_out(self, closing: list[Any]) -> Iterator[tuple[str, int]]:
+    def _shut_out(self, closing: list[Any], opening: ast.expr) -> tuple[tuple[tuple[str, int], ...], int]:
+        """Backends that something else decides, with the line; and the line of what decides for all others, or 0."""
+        found: set[tuple[str, int]] = set()
+        for test, names in self._other_tests(closing):
+            for branch, holds, whole in self._alone(test, isinstance(test.ops[0], (ast.Eq, ast.Is, ast.In))):
+                mine, others = (branch.body, branch.orelse) if holds else (branch.orelse, branch.body)
+                decides = self._decides(mine, test, opening)
+                if (whole and self._decides(others, test, opening)) or (decides and names is None):
+                    return (), test.lineno
+                if names and decides:
+                    found |= {(name, test.lineno) for name in names}
+        return tuple(sorted(found, key=lambda one: (one[1], one[0]))), 0
+
+    def _other_tests(self, closing: list[Any]) -> Iterator[tuple[Any, list[str] | None]]:
+        """Tests of the MoE backend beside the one for the collection; the names are None where they are not said."""
         for test in closing:
-            literal, _problem = self._literal(test.comparators[0])
-            for one in getattr(literal, "elts", []):
-                if isinstance(one, ast.Constant) and isinstance(one.value, str) and self._alone(test):
-                    yield one.value, test.lineno
+            elements = getattr(self._literal(test.comparators[0])[0], "elts", [None])
+            names = [one.value for one in elements if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            yield test, names if len(names) == len(elements) else None
         for node in ast.walk(self.node):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
+            if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _EQUALITY):
                 sides = [node.left, node.comparators[0]]
                 named = [one.value for one in sides if isinstance(one, ast.Constant) and isinstance(one.value, str)]
                 other = [one for one in sides if not isinstance(one, ast.Constant)]
-                is_moe = len(named) == 1 and len(other) == 1 and _MOE in self._subject(other[0])
-                if is_moe and self._alone(node) and self._effect(node) == -1:
-                    yield named[0], node.lineno
+                # What is compared with None or a number has no name, but may leave the others out.
+                if len(other) == 1 and _MOE in self._subject(other[0]):
+                    yield node, named
 
-    def _alone(self, node: ast.AST) -> bool:
-        """Whether the test decides by itself, not together with another condition."""
+    def _alone(
+        self, node: ast.AST, holds: bool, whole: bool = True, names: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[ast.If, bool, bool]]:
+        """The branches that a test decides when it holds, whatever other conditions say, and which way round.
+
+        The last part says whether it decides them when it does not hold, too.
+        """
         parent = self.parents.get(node)
-        while isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or):
-            parent = self.parents.get(parent)
-        return isinstance(parent, ast.If) and parent in self.node.body
+        if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
+            yield from self._alone(parent, not holds, whole, names)
+        elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or if holds else ast.And):
+            yield from self._alone(parent, holds, False, names)
+        elif isinstance(parent, ast.If) and node is parent.test and self._always_reached(parent):
+            yield parent, holds, whole
+        elif isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            known = {one.id for one in targets if isinstance(one, ast.Name)} - names
+            for use in ast.walk(self.node):
+                if isinstance(use, ast.Name) and use.id in known and isinstance(use.ctx, ast.Load):
+                    yield from self._alone(use, holds, whole, names | known)
+            if isinstance(parent, ast.NamedExpr):
+                yield from self._alone(parent, holds, whole, names)
+
+    def _always_reached(self, node: ast.AST) -> bool:
+        """Whether a statement is one of the function's own, or the `elif` of one."""
+        parent = self.parents[node]
+        return parent is self.node or (
+            isinstance(parent, ast.If) and node in parent.orelse and self._always_reached(parent)
+        )
+
+    def _decides(self, body: list[ast.stmt], test: ast.expr, opening: ast.expr) -> bool:
+        """Whether a branch answers for the function, without asking the collection first."""
+        if not _ends(body) or any(node is opening for statement in body for node in ast.walk(statement)):
+            return False
+        # What comes behind the collection and is computed is one more condition for the backends in it.
+        return self.source.offset_of(test) < self.source.offset_of(opening) or _says_constants(body)
 
     # --- which way round -------------------------------------------------------------------------------------------
 
@@ -408,13 +543,15 @@ class _Gate:
     def _ends_before(self, test: ast.AST) -> int:
         """The line of a statement that ends the function before the test is reached, or 0."""
         holder: ast.AST = test
-        while self.parents[holder] is not self.node:
-            holder = self.parents[holder]
-        for statement in self.node.body:
-            if statement is holder:
-                return 0
-            if isinstance(statement, (ast.Return, ast.Raise)):
-                return statement.lineno
+        while holder is not self.node:
+            parent = self.parents[holder]
+            for name in ("body", "orelse", "finalbody"):
+                block = getattr(parent, name, None)
+                if isinstance(block, list) and holder in block:
+                    ending = [one.lineno for one in block[: block.index(holder)] if _ends([one])]
+                    if ending:
+                        return int(ending[0])
+            holder = parent
         return 0
 
     # --- what it is tested against ---------------------------------------------------------------------------------
@@ -437,26 +574,44 @@ class _Gate:
             return self._constant(value.attr, value)
         return None, f"the collection {self._text(value)} is not a list, tuple or set of names"
 
+    def _constant_name(self, value: ast.expr) -> str:
+        """The name of a constant of the class or the file, which other files can use too."""
+        if isinstance(value, ast.Name):
+            return "" if self._is_local(value.id) else value.id
+        return value.attr if isinstance(value, ast.Attribute) else ""
+
+    def _is_local(self, name: str) -> bool:
+        """Whether the function itself says what a name is, also as an argument, by a loop or by an import."""
+        for node in ast.walk(self.node):
+            stored = isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+            given = isinstance(node, ast.arg) and node.arg == name
+            brought = isinstance(node, ast.alias) and (node.asname or node.name) == name
+            if stored or given or brought:
+                return True
+        return False
+
     def _constant(self, name: str, used: ast.expr) -> tuple[ast.expr | None, str]:
         """The literal of a constant: of the function, of its class or of the file."""
         scope: ast.AST = self.tree
         if isinstance(used, ast.Name):
-            found = self.assigned.get(name, [])
-            scope = self.node if found else self.tree
-            found = found or [one for known, one in _assignments(self.tree) if known == name]
+            local = self._is_local(name)
+            scope = self.node if local else self.tree
+            found = [one for known, one in _assignments(scope) if known == name]
         else:
             classes = [one for one in ast.walk(self.tree) if isinstance(one, ast.ClassDef) and self.node in one.body]
-            found = [one for holder in classes for known, one in _assignments(holder) if known == name]
+            owner = used.value.id if isinstance(used, ast.Attribute) and isinstance(used.value, ast.Name) else ""
+            arguments = [*self.node.args.posonlyargs, *self.node.args.args]
+            own = {one.name for one in classes} | {one.arg for one in arguments[:1]}
+            found = [one for holder in classes for known, one in _assignments(holder) if known == name and owner in own]
         if len(found) != 1:
             many = "is not defined in this file" if not found else f"is assigned {len(found)} times"
             return None, f"the collection {name} {many}"
-        # Also finds what changes it after it was made: NAME.append(...) loads the name.
+        # Also finds what changes it after it was made: NAME.append(...) loads the name, a subclass has its own.
         others = [
-            node.lineno
+            getattr(node, "lineno", 0)
             for node in ast.walk(scope)
-            if (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load))
-            or (isinstance(node, ast.Attribute) and node.attr == name)
-            if node is not used
+            if name in (getattr(node, "id", None), getattr(node, "attr", None))
+            if node is not used and not self._is_assigned(node, found[0], scope)
         ]
         if others:
             lines = ", ".join(map(str, sorted(set(others))))
@@ -465,6 +620,15 @@ class _Gate:
             return None, f"the collection {name} is another name for {self._text(found[0])}"
         return self._literal(found[0])
 
+    def _is_assigned(self, target: ast.AST, value: ast.expr, scope: ast.AST) -> bool:
+        """Whether `target` is where `value` gets its name, and its only one."""
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign) and node.value is value:
+                return len(node.targets) == 1 and node.targets[0] is target
+            if isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is value:
+                return node.target is target
+        return False
+
     def _collection(self, literal: ast.expr) -> tuple[Collection | None, str]:
         source, elements = self.source, []
         for one in literal.elts:  # type: ignore[attr-defined]
@@ -472,22 +636,35 @@ class _Gate:
                 return None, f"the collection holds {self._text(one)}, which is not a plain name"
             elements.append(Element(one.value, one.lineno, source.offset_of(one), source.end_of(one)))
         start, end = source.offset_of(literal), source.end_of(literal)
-        bracketed = source.text[start] in "([{" and not (elements and elements[0].start == start)
+        bracketed = not isinstance(literal, ast.Tuple) or self._is_bracketed(start, end, elements)
         form = type(literal).__name__.lower()
         commented = tuple(self._commented(start, end, elements)) if bracketed else ()
         line = literal.lineno
         return Collection(form, line, start, end, bracketed, tuple(elements), commented), ""
 
+    def _is_bracketed(self, start: int, end: int, elements: list[Element]) -> bool:
+        """Whether a tuple has parentheses of its own, and not only its first element has."""
+        if not elements:
+            return True
+        gap = self.source.text[elements[0].end : elements[1].start if len(elements) > 1 else end]
+        closed = re.sub(r"#[^\r\n]*", "", gap).split(",")[0].count(")")
+        return re.sub(r"#[^\r\n]*", "", self.source.text[start : elements[0].start]).count("(") > closed
+
     def _commented(self, start: int, end: int, elements: list[Element]) -> Iterator[Comment]:
         """Comments between the elements that hold one name. What lies between is commas, blanks and comments only."""
         text = self.source.text
         edges = [start + 1, *(edge for one in elements for edge in (one.start, one.end)), end - 1]
+        depth = 0
         for gap_start, gap_end in zip(edges[::2], edges[1::2]):
-            for match in re.finditer(r"#[^\r\n]*", text[gap_start:gap_end]):
+            for match in re.finditer(r"#[^\r\n]*|[()]", text[gap_start:gap_end]):
+                if match.group() in "()":
+                    depth += 1 if match.group() == "(" else -1
+                    continue
                 at = gap_start + match.start()
                 line = self.source.line_at(at)
                 said = _COMMENTED.fullmatch(match.group().rstrip())
-                if said and not text[self.source.starts[line - 1] : at].strip():
+                # In the parentheses of an element it would become a part of that element.
+                if said and not depth and not text[self.source.starts[line - 1] : at].strip():
                     yield Comment(said["value"], line, at, gap_start + match.end())
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 _TIMEOUT_S = 60
 # Runs in the interpreter that the server will run in. A search finds what links, .pth files and editable finders lead
-# to. The last line is ours; what a .pth file prints comes before it.
+# to. What a .pth file prints may come before the answer and behind it.
 _LOOK = """
 import importlib.util, importlib.metadata, json, sys
 try:
@@ -86,14 +86,7 @@ def of_source(path: str) -> Tree:
 
 def of_python(python: str) -> Tree:
     """The SGLang that `python` would import, without importing it. Raises TreeError."""
-    seen = _ask(python, _LOOK, "")
-    try:
-        found = json.loads(seen.splitlines()[-1])
-    except (ValueError, IndexError) as error:
-        raise TreeError(
-            f"looking for SGLang in {python}: it answered {seen[-200:]!r}; give the interpreter of an environment",
-            python=python,
-        ) from error
+    found = answer_of(python, _ask(python, _LOOK, ""), "places")
     trees = [os.path.join(place, "srt") for place in found["places"] if os.path.isdir(os.path.join(place, "srt"))]
     if not trees:
         why = "no sglang/srt in " + ", ".join(found["places"]) if found["places"] else "SGLang is not installed for it"
@@ -110,6 +103,21 @@ def run_in(python: str, code: str, text: str) -> str:
     return _ask(python, code, text)
 
 
+def answer_of(python: str, printed: str, *keys: str) -> dict[str, Any]:
+    """The JSON object with one of `keys` among the lines that `python` printed. Raises TreeError."""
+    for line in reversed(printed.split("\n")):
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(answer, dict) and any(key in answer for key in keys):
+            return answer
+    raise TreeError(
+        f"looking for SGLang in {python}: it answered {printed[-200:]!r}; give the interpreter of an environment",
+        python=python,
+    )
+
+
 def _ask(python: str, code: str, text: str) -> str:
     try:
         # Isolated: neither PYTHON* variables nor the current directory may bring another SGLang to the front.
@@ -124,9 +132,10 @@ def _ask(python: str, code: str, text: str) -> str:
             check=False,
             cwd="/",
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise TreeError(
-            f"running {python}: {error.strerror}; give the Python interpreter of the environment", python=python
+            f"running {python}: {why}; give the Python interpreter of the environment", python=python
         ) from error
     except subprocess.TimeoutExpired as error:
         raise TreeError(
@@ -216,25 +225,31 @@ def moe_backends(tree: Tree) -> tuple[str, ...] | None:
         text = _text(path)
         match = _CHOICES.search(text)
         if match:
-            try:
-                values = ast.literal_eval(_bracketed(text, match.end()))
-            except (ValueError, SyntaxError):
-                return None
-            return tuple(value for value in values if isinstance(value, str))
+            return _names(text, match.end())
     return None
 
 
-def _bracketed(text: str, start: int) -> str:
-    """The literal that starts with the bracket at `start`. Names in it hold no bracket."""
+def _names(text: str, start: int) -> tuple[str, ...] | None:
+    """The names in the literal that starts with the bracket at `start`, or None when it is not written out."""
     closing = {"[": "]", "(": ")"}[text[start]]
-    end = text.find(closing, start)
-    return text[start : end + 1]
+    for match in re.finditer(re.escape(closing), text[start:]):
+        end = start + match.end()
+        try:
+            values = ast.literal_eval(text[start:end])
+        except SyntaxError:
+            continue  # this bracket stands in a comment
+        except ValueError:
+            return None
+        more = re.match(r"[ \t]*(?:#.*)?$", text[end:], re.MULTILINE) is None
+        whole = isinstance(values, (list, tuple)) and all(isinstance(one, str) for one in values)
+        return tuple(values) if whole and not more else None
+    return None
 
 
 def python_files(folder: str) -> Iterator[str]:
-    """Every Python file below a directory, once each, also where links lead to it; sorted."""
+    """Every Python file below a directory, once each, also where links lead to it; sorted. Raises OSError."""
     seen: set[str] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+    for here, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         real = os.path.realpath(here)
         if real in seen:
             folders[:] = []
@@ -246,3 +261,7 @@ def python_files(folder: str) -> Iterator[str]:
             if name.endswith(".py") and os.path.isfile(path) and os.path.realpath(path) not in seen:
                 seen.add(os.path.realpath(path))
                 yield path
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -9,6 +9,7 @@ DOCUMENTATION = r"""
 module: autotune_gate
 short_description: Open or close the gate that decides whether FlashInfer tunes a MoE backend
 version_added: 0.1.0
+author: tokforge.sglang contributors (@tokforge)
 description:
   - SGLang lets FlashInfer profile its MoE kernels at start-up only for the MoE runner backends that stand in a
     collection in its source. Opening the gate puts a backend there, closing it brings back the release's own bytes.
@@ -54,8 +55,9 @@ options:
     description:
       - V(open) has the backend in the collection. One that is there already, from the release or by another hand,
         is left as it is.
-      - V(closed) is the release's own state, whatever that is for the backend. All backends that were put there go.
-        A file that is neither the original nor this module's work is refused.
+      - V(closed) is the release's own state, whatever that is for the backend. All backends that were put there go,
+        those of another hand only when the package's RECORD or git's HEAD proves that the original comes back. When
+        O(backend) is one that another hand put there, and nothing proves what the file was, closing is refused.
     type: str
     choices: [open, closed]
     default: open
@@ -226,7 +228,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         change = autotune_gate.plan(gate, source, params["state"])
         if not module.check_mode:
             autotune_gate.apply(source, change)
-    except autotune_gate.GateError as error:
+    except (autotune_gate.GateError, sglang_tree.TreeError) as error:
         raise autotune_gate.GateError(str(error), **{**known, **error.facts}) from error
     environment = sealed(tree) if change.changed else None
     if environment:
