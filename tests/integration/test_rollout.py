@@ -480,8 +480,10 @@ def test_each_state_of_the_gate_has_a_release_of_its_own(gated: list[Gated]) -> 
 def test_summary_and_facts_tell_the_state_of_the_gate(site: Rollout, gated: list[Gated]) -> None:
     assert "autotune   gate open for flashinfer_cutlass, edited into the release" in gated[0].play.output
     assert "autotune   gate" not in gated[1].play.output
-    told = [record["context"]["autotune_gate"] for record in site.facts()["history"][-2:]]
-    assert [(gate["gate"], gate["enabled_by"]) for gate in told] == [("open_by_patch", "patch"), (None, None)]
+    # The closed gate of this release was measured on the way to it, and is not measured again.
+    contexts = [record["context"] for record in site.facts()["history"]]
+    told = [gate["autotune_gate"] for gate in contexts if gate["sglang_version"] == OTHER]
+    assert [(gate["gate"], gate["enabled_by"]) for gate in told] == [(None, None), ("open_by_patch", "patch")]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
