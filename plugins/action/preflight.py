@@ -143,15 +143,17 @@ class ActionModule(ActionBase):
             return findings
         backend = args["backend"]
         findings += core.check_backend(backend, version, releases.get(version).moe_runner_backends())
-        tuned = values.get("sglang_autotune_backend") or backend
+        gate, tuned = values.get("sglang_autotune_gate"), values.get("sglang_autotune_backend")
         # A bad backend is told above.
-        findings += core.check_autotune(
-            None if tuned == backend and core.failures(findings) else values.get("sglang_autotune_gate"),
-            tuned,
-            version,
-            releases.get(version).moe_runner_backends(),
-            (values.get("sglang_install_source") or {}).get("type") == "checkout",
-        )
+        if tuned or not core.failures(findings):
+            findings += core.check_autotune(
+                gate,
+                tuned,
+                backend,
+                version,
+                releases.get(version).moe_runner_backends(),
+                (values.get("sglang_install_source") or {}).get("type") == "checkout",
+            )
         request = launch_plan.Request(
             root=args["root"],
             sglang_version=version,

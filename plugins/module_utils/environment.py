@@ -63,7 +63,7 @@ class Outcome:
     reason: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    autotune_backend: str | None = None
+    autotune_gate: Mapping[str, Any] | None = None
 
     @property
     def python(self) -> str:
@@ -77,7 +77,9 @@ def ensure(request: Request, check_mode: bool = False, environ: Mapping[str, str
     Raises InstallError. Nothing that a later run takes for complete is left then.
     """
     try:
-        return replace(_ensure(request, check_mode, environ), autotune_backend=request.autotune_backend)
+        outcome = _ensure(request, check_mode, environ)
+        gate = release_gate.described(outcome.facts.get("autotune_gate"), request.autotune_backend)
+        return replace(outcome, autotune_gate=gate if outcome.complete else release_gate.foreseen(request))
     except OSError as error:
         place = error.filename or request.root
         hint = _OS_HINTS.get(error.errno or 0, "look at it and run again")
@@ -133,7 +135,8 @@ def _existing(request: Request, env_id: str, path: str, facts: Mapping[str, Any]
         set(facts.get("editable", ())),
     )
     if request.kind == "sglang":
-        problems += release_gate.problems(path, facts.get("autotune_gate"), request)
+        release_gate.check_record(path, facts.get("autotune_gate"))
+        problems += release_gate.problems(facts.get("autotune_gate"), request)
     if problems:
         raise InstallError(
             f"checking the environment {path}: {'; '.join(problems)}; remove the directory and run again",
@@ -319,7 +322,11 @@ def _remove(path: str) -> None:
 def as_result(outcome: Outcome) -> dict[str, Any]:
     """An outcome as the result of a module, with the diff."""
     facts = outcome.facts
-    there = {True: f"{outcome.path}\n", False: ""}
+    gate = outcome.autotune_gate or {}
+    edited = (
+        f"SGLang's autotune gate is opened for {gate['backend']} in it\n" if gate.get("enabled_by") == "patch" else ""
+    )
+    there = {True: f"{outcome.path}\n{edited}", False: ""}
     return {
         "changed": outcome.changed,
         "id": outcome.id,
@@ -329,7 +336,7 @@ def as_result(outcome: Outcome) -> dict[str, Any]:
         "reason": outcome.reason,
         "versions": facts.get("versions", {}),
         "torch": facts.get("torch"),
-        "autotune_gate": release_gate.described(facts.get("autotune_gate"), outcome.autotune_backend),
+        "autotune_gate": outcome.autotune_gate,
         "hash_exempt": facts.get("hash_exempt", {}),
         "unlocked": facts.get("unlocked", {}),
         "install_s": facts.get("install_s"),

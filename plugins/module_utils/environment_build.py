@@ -102,7 +102,7 @@ class Builder:
         warnings = site_packages.collisions(site)
         self.judge(version_problems(request, versions, torch, in_place), versions, torch)
         gate = release_gate.settle(self.env_python, request) if "sglang" in versions else None
-        self.judge(release_gate.problems(self.path, gate, request), versions, torch)
+        self.judge(release_gate.problems(gate, request), versions, torch)
         exempt = {name: self.file_of(name, artifacts.get(name), site) for name in sorted(self.exempt)}
         self.compile(site)
         facts: dict[str, Any] = {

@@ -238,27 +238,40 @@ def check_backend(backend: Any, version: str, choices: Sequence[str]) -> list[Fi
     ]
 
 
-def check_autotune(gate: Any, backend: Any, version: str, choices: Sequence[str], in_place: bool) -> list[Finding]:
-    """An autotune gate that is to be opened must be one that this release has.
+def check_autotune(
+    gate: Any, backend: Any, served: Any, version: str, choices: Sequence[str], in_place: bool
+) -> list[Finding]:
+    """An autotune gate that is to be opened must be one that this release has, for the backend that is served.
 
     :param gate: ``open`` or ``closed``, the release's own state.
+    :param backend: what the gate is to be opened for, None when that was not said apart from the backend served.
+    :param served: the backend that the server is started with.
     :param choices: the release's own --moe-runner-backend choices.
     :param in_place: whether SGLang is a source tree that is not edited; what it is can only be seen on the target.
     """
     if gate != "open":
-        return []
-    if backend == "auto":
+        message = f"sglang_autotune_backend is {backend} and the autotune gate stays as the release has it"
+        return [Finding(WARN, "autotune", message, "set sglang_autotune_gate to open")] if backend else []
+    tuned = backend or served
+    if tuned == "auto":
         remedy = "name the backend (-e backend=...), or set sglang_autotune_backend"
         return [Finding(FAIL, "autotune", "sglang_autotune_gate is open and the backend is auto", remedy)]
-    if backend not in choices:
-        near = difflib.get_close_matches(str(backend), choices, n=1, cutoff=0.6)
+    if tuned not in choices:
+        near = difflib.get_close_matches(str(tuned), choices, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}? " if near else ""
-        message = f"sglang_autotune_backend {backend!r} is no --moe-runner-backend of SGLang {version}"
+        message = f"sglang_autotune_backend {tuned!r} is no --moe-runner-backend of SGLang {version}"
         return [Finding(FAIL, "autotune", message, f"{hint}choices there: {', '.join(choices)}")]
-    kind = autotune_gate.expected(version, backend)
+    kind = autotune_gate.expected(version, tuned)
     if kind in (autotune_gate.UNSUPPORTED, autotune_gate.OTHER) and not in_place:
-        return [Finding(FAIL, "autotune", autotune_gate.refusal(autotune_gate.Gate(kind, backend, version)))]
-    return [Finding(OK, "autotune", f"SGLang {version} has an autotune gate for {backend}")]
+        return [Finding(FAIL, "autotune", autotune_gate.refusal(autotune_gate.Gate(kind, tuned, version)))]
+    found = [Finding(OK, "autotune", f"SGLang {version} has an autotune gate for {tuned}")]
+    if served != tuned:
+        message = f"the gate is opened for {tuned} and the server is started with backend {served}"
+        found.append(Finding(WARN, "autotune", message, f"it is tuned only if {served} becomes {tuned} in the server"))
+    if not tuned.startswith("flashinfer_"):
+        message = f"FlashInfer has no MoE kernels to tune for backend {tuned}"
+        found.append(Finding(WARN, "autotune", message, "an open gate only makes the start longer"))
+    return found
 
 
 def check_space(path: str, free_bytes: int, need_bytes: int) -> list[Finding]:

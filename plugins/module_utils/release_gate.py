@@ -42,21 +42,39 @@ def settle(python: str, request: Request) -> dict[str, Any] | None:
     return {"file": tuned.file, "sha256": _digest(tuned.file), "backends": dict(tuned.enabled_by)}
 
 
-def problems(environment: str, recorded: Mapping[str, Any] | None, request: Request) -> list[str]:
-    """How the gate of an environment differs from its record and from the request, in words."""
-    found = []
-    # A tree that is used in place is not held against the record: its state is part of the environment's name.
-    if recorded and recorded["file"].startswith(os.path.join(environment, "")):
-        try:
-            changed = "was changed" if _digest(recorded["file"]) != recorded["sha256"] else ""
-        except OSError as error:
-            changed = f"cannot be read ({error.strerror})"
-        if changed:
-            found.append(f"{recorded['file']} {changed} after the environment was built")
+def check_record(environment: str, recorded: Mapping[str, Any] | None) -> None:
+    """Refuse a complete environment whose gate is not as it was recorded. Raises InstallError.
+
+    A tree that is used in place is not held against the record: its state is part of the environment's name.
+    """
+    if not recorded or not recorded["file"].startswith(os.path.join(environment, "")):
+        return
+    path = recorded["file"]
+    try:
+        if _digest(path) == recorded["sha256"]:
+            return
+        what = "was changed"
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+    # Closing leads to the release's own file, which is what was recorded only where nothing was edited.
+    edited = autotune_gate.PATCH in recorded["backends"].values()
+    back = "bring it back with the module tokforge.sglang.autotune_gate"
+    way = "" if edited else f"{back} (python: {environment}/bin/python, state: closed), or "
+    raise InstallError(
+        f"checking the environment {environment}: {path} {what} after the environment was built, so a server that "
+        f"starts from it is not what its name says; {way}remove {environment} and run again, which builds it anew. To "
+        "have the gate open, set sglang_autotune_gate to open: that is an environment of its own",
+        path=environment,
+        file=path,
+    )
+
+
+def problems(recorded: Mapping[str, Any] | None, request: Request) -> list[str]:
+    """How the gate of an environment differs from the request, in words."""
     backend = request.autotune_backend
-    if backend is not None and backend not in (recorded or {}).get("backends", {}):
-        found.append(_closed(recorded, request))
-    return found
+    if backend is None or backend in (recorded or {}).get("backends", {}):
+        return []
+    return [_closed(recorded, request)]
 
 
 def _closed(recorded: Mapping[str, Any] | None, request: Request) -> str:
@@ -69,6 +87,15 @@ def _closed(recorded: Mapping[str, Any] | None, request: Request) -> str:
             "the commit out, so that the change makes another environment"
         )
     return f"the autotune gate of {where} is closed for {backend}, which this release was expected to tune by itself"
+
+
+def foreseen(request: Request) -> dict[str, Any] | None:
+    """What `described` will say of an environment that is not there yet, for a backend that was asked for."""
+    if request.autotune_backend is None:
+        return None
+    by = autotune_gate.PATCH if opens_gate(request) else autotune_gate.UPSTREAM
+    kind = autotune_gate.OPEN_BY_PATCH if opens_gate(request) else autotune_gate.OPEN_UPSTREAM
+    return {"backend": request.autotune_backend, "gate": kind, "enabled_by": by, "backends": [], "file": None}
 
 
 def described(recorded: Mapping[str, Any] | None, backend: str | None) -> dict[str, Any] | None:

@@ -122,6 +122,19 @@ def test_what_is_tuned_is_recorded_and_told_for_each_backend(request_: Request) 
     assert (nobody["backend"], nobody["gate"], nobody["enabled_by"]) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "by"), [("0.5.12", "open_by_patch", "patch"), ("0.5.23", "open_upstream", "upstream")]
+)
+def test_check_mode_foresees_the_gate(tmp_path: Path, version: str, kind: str, by: str) -> None:
+    request = opened(asked(tmp_path, version, CLOSED if by == "patch" else OPEN))
+    for check_mode in (True, False, True):
+        result = environment.as_result(environment.ensure(request, check_mode))
+        told = result["autotune_gate"]
+        assert (told["backend"], told["gate"], told["enabled_by"]) == ("flashinfer_cutlass", kind, by)
+        assert ("autotune gate is opened for flashinfer_cutlass" in result["diff"]["after"]) == (by == "patch")
+    assert environment.as_result(environment.ensure(asked(tmp_path, "0.5.9", CLOSED), True))["autotune_gate"] is None
+
+
 def test_a_release_that_tunes_the_backend_itself_is_one_environment_open_or_not(tmp_path: Path) -> None:
     request = asked(tmp_path, "0.5.23", OPEN)
     closed = environment.ensure(request)
@@ -186,8 +199,13 @@ def test_a_file_that_was_changed_after_the_build_is_seen(request_: Request, stat
     path.unlink()  # not through the hard link
     path.write_text(OPEN if state == "closed" else CLOSED)
     for check_mode in (True, False):
-        with pytest.raises(InstallError, match=r"model_runner\.py was changed after the environment was built"):
+        with pytest.raises(
+            InstallError, match=r"model_runner\.py was changed after the environment was built"
+        ) as caught:
             environment.ensure(request, check_mode)
+        assert f"remove {outcome.path} and run again" in str(caught.value)
+        # Closing brings the recorded file back only where the record is the release's own.
+        assert ("state: closed" in str(caught.value)) == (state == "closed")
     path.write_text(CLOSED if state == "closed" else OPEN)
     assert environment.ensure(request).changed is False
 

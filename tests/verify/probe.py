@@ -10,6 +10,7 @@ with the collection, so that a mistake in the collection's own waiting and recor
 """
 
 import glob
+import hashlib
 import json
 import os
 import socket
@@ -119,6 +120,19 @@ def mode(path):
         return None
 
 
+def gate(current):
+    """The file with SGLang's autotune gate: its path, and whether it is what the environment recorded; None without."""
+    recorded = read_json(os.path.join(current, "venv", "environment.json")).get("autotune_gate")
+    if not isinstance(recorded, dict) or "file" not in recorded:
+        return None
+    try:
+        with open(recorded["file"], "rb") as stream:
+            digest = hashlib.sha256(stream.read()).hexdigest()
+    except OSError as error:
+        return {"file": recorded["file"], "as_recorded": False, "error": str(error)}
+    return {"file": recorded["file"], "as_recorded": digest == recorded.get("sha256")}
+
+
 def addresses(host):
     """The addresses that the host's name stands for on this machine, sorted; empty when it stands for none."""
     try:
@@ -140,6 +154,7 @@ def observe(root, host, port, facts_dir):
         "current": current if os.path.isdir(current) else None,
         "manifest": read_json(os.path.join(current, "manifest.json")),
         "installed_version": installed_version(current),
+        "autotune_gate": gate(current),
         "processes": processes(root),
         "asked_addresses": addresses(host),
         "listening": listening(port),

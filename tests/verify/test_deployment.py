@@ -27,6 +27,13 @@ def test_version_is_the_asked_one(asked: dict[str, Any], seen: dict[str, Any]) -
     assert seen["installed_version"] == wanted
 
 
+def test_autotune_gate_is_what_the_environment_was_built_with(seen: dict[str, Any]) -> None:
+    gate = seen["autotune_gate"]
+    if gate is None:
+        pytest.skip("this environment recorded no autotune gate")
+    assert gate["as_recorded"], f"{gate['file']} was changed after the environment was built: {gate.get('error', '')}"
+
+
 def test_served_model_has_the_asked_name(asked: dict[str, Any], seen: dict[str, Any]) -> None:
     wanted = asked["sglang_served_model_name"] or seen["manifest"].get("model", {}).get("served_name")
     names = [model["id"] for model in seen["models"].get("data", [])]

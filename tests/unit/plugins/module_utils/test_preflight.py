@@ -79,19 +79,27 @@ def test_backend_outside_the_choices_lists_them_and_the_near_one() -> None:
 CHOICES = ["auto", "flashinfer_cutlass", "flashinfer_trtllm"]
 
 
-def check_autotune(gate: Any, backend: str, version: str, in_place: bool = False) -> list[preflight.Finding]:
-    return preflight.check_autotune(gate, backend, version, CHOICES, in_place)
+def check_autotune(
+    gate: Any, backend: str | None, version: str, served: str = "auto", in_place: bool = False
+) -> list[preflight.Finding]:
+    return preflight.check_autotune(gate, backend, served, version, CHOICES, in_place)
 
 
 @pytest.mark.parametrize("gate", ["closed", None])
 def test_a_gate_that_stays_as_it_is_needs_nothing(gate: str | None) -> None:
-    assert check_autotune(gate, "auto", "0.5.5") == []
+    assert check_autotune(gate, None, "0.5.5") == []
+
+
+def test_a_backend_for_a_gate_that_stays_closed_is_told_to_be_without_effect() -> None:
+    [finding] = check_autotune(None, "flashinfer_cutlass", "0.5.12.post1")
+    assert (finding.level, finding.remedy) == ("warn", "set sglang_autotune_gate to open")
 
 
 def test_an_open_gate_needs_a_backend_by_name() -> None:
-    [finding] = check_autotune("open", "auto", "0.5.12.post1")
-    assert (finding.level, finding.check) == ("fail", "autotune")
-    assert "sglang_autotune_backend" in finding.remedy
+    for backend in (None, "auto"):
+        [finding] = check_autotune("open", backend, "0.5.12.post1")
+        assert (finding.level, finding.check) == ("fail", "autotune")
+        assert "sglang_autotune_backend" in finding.remedy
 
 
 def test_an_open_gate_needs_a_backend_of_the_release() -> None:
@@ -111,8 +119,21 @@ def test_a_release_without_the_gate_is_refused_unless_a_tree_is_used_in_place(ve
 
 
 @pytest.mark.parametrize("version", ["0.5.7", "0.5.12.post1", "0.5.23", "0.6.0"])
-def test_a_gate_that_can_be_opened_passes(version: str) -> None:
-    assert check_autotune("open", "flashinfer_cutlass", version)[0].level == "ok"
+def test_a_gate_that_can_be_opened_for_what_is_served_passes(version: str) -> None:
+    for backend in (None, "flashinfer_cutlass"):
+        [finding] = check_autotune("open", backend, version, served="flashinfer_cutlass")
+        assert finding.level == "ok"
+
+
+def test_a_gate_for_another_backend_than_the_served_one_is_told() -> None:
+    [passed, finding] = check_autotune("open", "flashinfer_trtllm", "0.5.12.post1", served="flashinfer_cutlass")
+    assert (passed.level, finding.level) == ("ok", "warn")
+    assert finding.message.endswith("for flashinfer_trtllm and the server is started with backend flashinfer_cutlass")
+
+
+def test_a_backend_that_flashinfer_does_not_tune_is_told() -> None:
+    findings = preflight.check_autotune("open", None, "triton", "0.5.12.post1", ["triton"], False)
+    assert [finding.level for finding in findings] == ["ok", "warn"]
 
 
 def test_space_is_told_in_figures() -> None:
