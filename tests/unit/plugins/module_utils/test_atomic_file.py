@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,50 @@ def test_content_is_never_readable_by_others_before_the_mode_is_set(
     monkeypatch.setattr(os, "fchmod", spy)
     write_atomic(str(tmp_path / "secret"), b"key", 0o600)
     assert seen == [0o600]
+
+
+ACCESS_LIST = "system.posix_acl_access"
+# Version 2, then each entry as tag, permissions and id (linux/posix_acl_xattr.h).
+ENTRIES = [(1, 6, 2**32 - 1), (2, 4, 12345), (4, 4, 2**32 - 1), (16, 4, 2**32 - 1), (32, 0, 2**32 - 1)]
+
+
+def set_attribute(path: Path, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(path, name, value)
+    except OSError as error:
+        pytest.skip(f"{name} cannot be set on this file system: {error.strerror}")
+
+
+@pytest.mark.parametrize("mode", [None, 0o600])
+def test_attributes_that_describe_a_file_are_kept(tmp_path: Path, mode: int | None) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    set_attribute(path, "user.origin", b"a wheel")
+    write_atomic(str(path), b"new", mode)
+    assert os.getxattr(path, "user.origin") == b"a wheel"
+
+
+def test_an_access_list_stays_with_the_mode_and_goes_with_another_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    granted = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in ENTRIES)
+    set_attribute(path, ACCESS_LIST, granted)
+    write_atomic(str(path), b"new")
+    assert os.getxattr(path, ACCESS_LIST) == granted
+    assert mode_of(path) == 0o640
+    write_atomic(str(path), b"secret", 0o600)
+    assert ACCESS_LIST not in os.listxattr(path)
+    assert mode_of(path) == 0o600
+
+
+def test_attributes_that_cannot_be_kept_do_not_stop_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "listxattr", lambda _path: ["security.selinux", "user.origin"])
+
+    def refused(*_arguments: Any) -> bytes:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "getxattr", refused)
+    write_atomic(str(path), b"new")
+    assert path.read_bytes() == b"new"

@@ -27,7 +27,15 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, gate_syntax, sglang_tree
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    autotune_gate,
+    gate_note,
+    gate_search,
+    gate_syntax,
+    gate_write,
+    sglang_tree,
+    source_text,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.autotune_gate import (
     CLOSED,
     FOREIGN,
@@ -45,7 +53,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.autotune_gate impo
     apply,
     examine,
     expected,
-    original_bytes,
     plan,
     tuned,
 )
@@ -321,7 +328,7 @@ def test_files_that_cannot_be_read_are_an_error_and_no_missing_gate(
     def refused(path: str) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    monkeypatch.setattr(autotune_gate, "_bytes_of", refused)
+    monkeypatch.setattr(source_text, "read", refused)
     for look in (lambda: examine(site.tree, X), lambda: tuned(site.tree)):
         with pytest.raises(GateError, match=f"reading {site.path}: Permission denied; make it readable"):
             look()
@@ -600,14 +607,18 @@ def test_what_the_other_interpreter_cannot_read_either_is_its_own_error(tmp_path
     assert gate.why.startswith(f"sglang/srt/{RUNNER} line 2 is no Python 3.x: ")
 
 
+def same_but_for(source: Source, text: str) -> bool:
+    return gate_search.same_but_for(source.tree, source.text, text, X, source.collection.start)
+
+
 @pytest.mark.usefixtures("too_old")
 def test_edit_is_compared_by_the_other_interpreter_and_refused_without_one(site: Site, python: str) -> None:
     source = examine(at(site, python), X)[1]
     assert source is not None
-    assert autotune_gate._same_but_for(source, OPEN_TEXT, X)
-    assert not autotune_gate._same_but_for(source, OPEN_TEXT.replace("True", "None"), X)
-    assert not autotune_gate._same_but_for(source, OPEN_TEXT + "(", X)
-    assert not autotune_gate._same_but_for(replace(source, tree=site.tree), OPEN_TEXT, X)
+    assert same_but_for(source, OPEN_TEXT)
+    assert not same_but_for(source, OPEN_TEXT.replace("True", "None"))
+    assert not same_but_for(source, OPEN_TEXT + "(")
+    assert not same_but_for(replace(source, tree=site.tree), OPEN_TEXT)
 
 
 @pytest.mark.usefixtures("too_old")
@@ -874,7 +885,6 @@ def test_note_with_nonsense_is_ignored_and_the_record_still_leads_back(
     site.set("open")
     site.note.write_text(json.dumps(spoil(json.loads(site.note.read_text()))))
     assert site.gate().enabled_by == FOREIGN
-    assert original_bytes(str(site.path)) is None
     site.set("closed")
     assert site.path.read_text() == CLOSED_TEXT
     assert site.litter() == []
@@ -887,19 +897,6 @@ def test_torn_note_is_ignored(site: Site, data: bytes) -> None:
     assert site.gate().enabled_by == FOREIGN
     site.set("closed")
     assert site.path.read_text() == CLOSED_TEXT
-
-
-def test_original_bytes_are_those_before_the_first_opening(site: Site) -> None:
-    assert original_bytes(str(site.path)) is None
-    site.set("open")
-    site.set("open", "two")
-    assert original_bytes(str(site.path)) == CLOSED_TEXT.encode()
-    with site.path.open("a") as stream:
-        stream.write("# more\n")
-    assert original_bytes(str(site.path)) is None
-    assert original_bytes(str(site.path.with_name("none.py"))) is None
-    site.path.write_bytes(b"# coding: none\n")
-    assert original_bytes(str(site.path)) is None
 
 
 # --- stops -----------------------------------------------------------------------------------------------------------
@@ -971,12 +968,21 @@ def test_stop_while_closing_leaves_it_open_or_closed_and_the_next_run_tidies(
         def stopped(path: str) -> None:
             raise Stopped
 
-        patch.setattr(autotune_gate, "_remove", lambda path: stopped(path) if path.endswith(".json") else None)
+        patch.setattr(gate_write, "_remove", lambda path: stopped(path) if path.endswith(".json") else None)
         site.set("closed")
     assert site.path.read_text() == CLOSED_TEXT
     assert site.note.exists()
     assert not site.set("closed").changed
     assert site.litter() == []
+
+
+def way_back(site: Site) -> bytes:
+    """What the note beside the file leads to."""
+    data, note = site.path.read_bytes(), gate_note.read_note(str(site.path))
+    assert note is not None
+    back = gate_note.undone(note, data, *source_text.decoded(data))
+    assert back is not None
+    return back[1]
 
 
 KILLED = """
@@ -1004,7 +1010,7 @@ def test_killed_process_leaves_nothing_that_the_next_run_cannot_take(site: Site,
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert site.path.read_bytes() == first
     assert any(name.endswith(".tmp") for name in site.litter())
-    assert original_bytes(str(site.path)) == CLOSED_TEXT.encode()
+    assert way_back(site) == CLOSED_TEXT.encode()
     site.set("open")
     assert site.litter() == [site.note.name]
     site.set("closed")
@@ -1039,16 +1045,14 @@ def test_writers_wait_for_each_other_and_an_old_file_system_is_no_failure(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked = []
-    monkeypatch.setattr(
-        autotune_gate.fcntl, "flock", lambda descriptor, how: locked.append(os.fstat(descriptor).st_ino)
-    )
+    monkeypatch.setattr(gate_write.fcntl, "flock", lambda descriptor, how: locked.append(os.fstat(descriptor).st_ino))
     site.set("open")
     assert locked == [site.path.parent.stat().st_ino]
 
     def unsupported(descriptor: int, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(autotune_gate.fcntl, "flock", unsupported)
+    monkeypatch.setattr(gate_write.fcntl, "flock", unsupported)
     assert site.set("closed").changed
 
 
@@ -1070,7 +1074,7 @@ def test_write_that_fails_says_why_and_puts_the_note_back(site: Site, code: int,
     if opened:
         site.set("open")
     before = (site.path.read_bytes(), site.note.read_bytes() if opened else None)
-    write = autotune_gate.write_atomic
+    write = gate_write.write_atomic
 
     def failing(path: str, data: bytes, mode: int | None = None) -> None:
         if path.endswith(".py"):
@@ -1078,7 +1082,7 @@ def test_write_that_fails_says_why_and_puts_the_note_back(site: Site, code: int,
         write(path, data, mode)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autotune_gate, "write_atomic", failing)
+        patch.setattr(gate_write, "write_atomic", failing)
         gate, source = examine(site.tree, "two")
         assert source is not None
         change = plan(gate, source, "open")
@@ -1099,7 +1103,7 @@ def test_nothing_to_do_is_no_failure_where_nothing_can_be_written(site: Site, mo
     def refused(path: str) -> None:
         raise OSError(errno.EROFS, "Read-only file system", path)
 
-    monkeypatch.setattr(autotune_gate, "_remove", refused)
+    monkeypatch.setattr(gate_write, "_remove", refused)
     assert not site.set("closed").changed
 
 
@@ -1148,7 +1152,7 @@ def test_linked_file_stays_a_link_and_its_note_lies_beside_the_real_one(site: Si
     assert real.read_text() == OPEN_TEXT
     assert sorted(os.listdir(real.parent)) == [".runner.py.tokforge-gate.json", "__pycache__", "runner.py"]
     assert os.listdir(site.path.parent / "__pycache__") == []
-    assert original_bytes(str(site.path)) == CLOSED_TEXT.encode()
+    assert way_back(site) == CLOSED_TEXT.encode()
     site.set("closed")
     assert sorted(os.listdir(real.parent)) == ["__pycache__", "runner.py"]
 
@@ -1216,7 +1220,7 @@ def test_bytecode_is_gone_before_the_file_is_replaced_and_what_a_server_wrote_me
     compiled = site.path.parent / "__pycache__" / "model_runner.cpython-311.pyc"
     compiled.parent.mkdir()
     compiled.write_bytes(b"old")
-    write, seen = autotune_gate.write_atomic, []
+    write, seen = gate_write.write_atomic, []
 
     def slow(path: str, data: bytes, mode: int | None = None) -> None:
         if path == str(site.path):
@@ -1224,7 +1228,7 @@ def test_bytecode_is_gone_before_the_file_is_replaced_and_what_a_server_wrote_me
             compiled.write_bytes(b"old again")
         write(path, data, mode)
 
-    monkeypatch.setattr(autotune_gate, "write_atomic", slow)
+    monkeypatch.setattr(gate_write, "write_atomic", slow)
     site.set("open")
     assert (seen, compiled.exists()) == ([False], False)
 
@@ -1240,6 +1244,6 @@ def test_failure_that_names_no_file_names_the_gates(site: Site, monkeypatch: pyt
     def failing(path: str, data: bytes, mode: int | None = None) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(autotune_gate, "write_atomic", failing)
+    monkeypatch.setattr(gate_write, "write_atomic", failing)
     with pytest.raises(GateError, match=f"writing {site.path}: Input/output error; look at it and run again"):
         site.set("open")
