@@ -11,8 +11,8 @@ not they settle on different tactics. A set therefore counts only as a whole, an
 
 KEY is a hash of what the server was started with, and some of that is decided inside the server only. So every value it
 could have been is tried. A directory with one of the resulting names belongs to this model and this layout beyond
-doubt; any other directory is somebody else's and is never touched. A set below another version of FlashInfer is not
-read by this server, so it is somebody else's too.
+doubt; any other directory is somebody else's and is never touched. A set below another version of FlashInfer, or below
+the architecture of another GPU, is not read by this server, so it is somebody else's too.
 
 This file stands alone: a copy lies beside the launcher on the target, where there is no collection.
 """
@@ -40,22 +40,51 @@ KEEP = "keep"
 STATES = ("absent", "complete", "partial", "stale", "unreadable")
 INCONSISTENT = ("partial", "stale", "unreadable")
 
-_RANK_FILE = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([0-9A-Za-z-]+))?\.json")
+_INDEX = "(0|[1-9][0-9]{0,5})"
+_RANK_FILE = re.compile(rf"rank_tp{_INDEX}_pp{_INDEX}_dp{_INDEX}(?:_gpu([0-9A-Za-z-]+))?\.json")
 _TEMPORARY = re.compile(r"\.autotuner_.*\.tmp", re.DOTALL)
 _KEY = re.compile(r"[0-9a-f]{16}")
-_ARCH = re.compile(r"sm\d+[a-z]?")
+_ARCH = re.compile(r"sm[0-9]+")
 
 #: FlashInfer has written these from the first version that keeps a cache; a file without one of them does not match.
 #: The others came later, and the same version that left them out does not ask for them.
 _ALWAYS_WRITTEN = ("flashinfer_version", "cuda_version", "cublas_version", "cudnn_version", "gpu")
 _ANY = "*"
 
+_LARGEST_RANK_FILE = 64 << 20
+_LARGEST_DESCRIPTION = 16 << 20
+_MOST_RANKS = 65536
+_LONGEST_LINE = 1500
+
+#: GPUs by the names that the driver gives them -> the directory that their results lie in.
+_ARCHS: Mapping[str, re.Pattern[str]] = {
+    "sm80": re.compile(r"\bA100\b"),
+    "sm86": re.compile(r"\b(A10G?|A40|RTX A6000|RTX 30[5-9]0)\b"),
+    "sm89": re.compile(r"\b(L4|L40S?|RTX 40[5-9]0|RTX 6000 Ada)\b"),
+    "sm90": re.compile(r"\b(H100|H200|GH200)\b"),
+    "sm100": re.compile(r"\bG?B200\b"),
+    "sm103": re.compile(r"\bG?B300\b"),
+    "sm120": re.compile(r"\b(RTX PRO 6000|RTX 50[5-9]0)\b"),
+    "sm121": re.compile(r"\bGB10\b"),
+}
+
+
+def arch_of(gpu: str) -> str | None:
+    """The architecture of a GPU, None when its name is not known here."""
+    return next((arch for arch, pattern in _ARCHS.items() if pattern.search(gpu)), None)
+
+
+def one_line(text: str) -> str:
+    """The text as it may go to a log: one line, no control characters, and not without end."""
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return shown if len(shown) <= _LONGEST_LINE else f"{shown[: _LONGEST_LINE - 505]} ... {shown[-500:]}"
+
 
 class AutotuneCacheError(Exception):
     """A cache that cannot be told or cleared; `facts` go beside the text."""
 
     def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
+        super().__init__(one_line(message))
         self.facts = facts
 
 
@@ -76,7 +105,8 @@ class Rank(NamedTuple):
 @dataclass(frozen=True)
 class Layout:
     """How the server is spread. With `dp_attention` the tensor-parallel ranks are shared out among `dp` groups;
-    without it there are `dp` replicas of all of them."""
+    without it there are `dp` replicas of all of them. `only_dp` is the replica that this server is behind a router of
+    somebody else's."""
 
     tp: int = 1
     pp: int = 1
@@ -84,6 +114,7 @@ class Layout:
     dp_attention: bool = False
     nnodes: int = 1
     node_rank: int = 0
+    only_dp: int = 0
 
     @property
     def attention_dp(self) -> int:
@@ -98,6 +129,8 @@ def check_layout(layout: Layout) -> None:
     for name, size in sizes.items():
         if size < 1:
             why = f"{name} is {size}; give 1 or more"
+    if not why and layout.tp * layout.pp * layout.dp > _MOST_RANKS:
+        why = f"tp_size * pp_size * dp_size is above {_MOST_RANKS}; correct them"
     if not why and not 0 <= layout.node_rank < layout.nnodes:
         why = f"node_rank {layout.node_rank} is none of {layout.nnodes} nodes; give 0 to {layout.nnodes - 1}"
     if not why and layout.dp_attention and layout.tp % layout.dp:
@@ -126,7 +159,8 @@ def _ranks(layout: Layout, pp: Iterable[int], tp: Iterable[int]) -> list[Rank]:
     if layout.dp_attention:
         width = max(layout.tp // layout.dp, 1)
         return [Rank(t, p, t // width) for p, t in pairs]
-    return [Rank(t, p, d) for d in range(layout.dp) for p, t in pairs]
+    replicas = range(layout.dp) if layout.dp > 1 else [layout.only_dp]
+    return [Rank(t, p, d) for d in replicas for p, t in pairs]
 
 
 def describe_ranks(ranks: Sequence[Rank]) -> str:
@@ -161,6 +195,7 @@ QUANTIZATIONS = tuple(
     None fp8 modelopt_fp4 modelopt_fp8 modelopt modelopt_mixed mxfp4 mxfp8 w4afp8 compressed-tensors awq awq_marlin
     gptq gptq_marlin marlin bitsandbytes gguf petit_nvfp4 nvfp4_online w8a8_int8 w8a8_fp8 moe_wna16 qoq auto-round
     auto-round-int8 modelslim quark quark_int4fp8_moe quark_mxfp4 mxfp_w4a8 mlx_q4 mlx_q8 unquant humming
+    minimax_m3_nvfp4
     """.split()  # noqa: SIM905 (as it is read)
 )
 #: The same for --moe-runner-backend.
@@ -355,10 +390,25 @@ class SetReport:
         """The paths that `clear_set` removes."""
         return [self.path] if os.path.islink(self.path) else [os.path.join(self.path, name) for name in self.files]
 
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be listed, so that nothing tells what would have to go."""
+        return any(one.path == self.path for one in self.unreadable) and not os.path.islink(self.path)
+
+    @property
+    def ignored_by_all(self) -> bool:
+        """Whether every rank has a file, and none loads it for the same reason: they tune together then."""
+        reasons: dict[str, set[tuple[str, str, str]]] = {str(rank): set() for rank in self.ranks_expected}
+        for one in self.stale:
+            if one.current is not None:
+                reasons[one.rank].add((one.key, repr(one.saved), one.current))
+        alike = {frozenset(reason) for reason in reasons.values()}
+        return self.state == "stale" and not self.ranks_missing and len(alike) == 1 and all(alike)
+
     def result(self) -> dict[str, Any]:
-        """As plain data for a module."""
+        """As plain data for a module. Not `path`: Ansible adds the mode and the owner of that to a result."""
         return {
-            "path": self.path,
+            "directory": self.path,
             "key": self.key,
             "cache_state": self.state,
             "ranks_expected": [str(rank) for rank in self.ranks_expected],
@@ -402,10 +452,11 @@ def inspect_set(path: str, layout: Layout, current: Current) -> SetReport:
     expected = expected_ranks(layout)
     try:
         names = sorted(os.listdir(path))
+        files_to_clear = removable(path, names)
     except FileNotFoundError:
-        names = []
+        names, files_to_clear = [], []
     except OSError as error:
-        why = "is not a directory" if isinstance(error, NotADirectoryError) else (error.strerror or str(error))
+        why = "is not a directory" if isinstance(error, NotADirectoryError) else f"cannot be listed ({error.strerror})"
         return SetReport(path, "unreadable", tuple(expected), (), tuple(expected), (), (Unreadable(path, why),), ())
     files: dict[Rank, list[str]] = {}
     for name in names:
@@ -420,15 +471,21 @@ def inspect_set(path: str, layout: Layout, current: Current) -> SetReport:
     metadata: dict[Rank, Any] = {}
     unreadable: list[Unreadable] = []
     present: list[Rank] = []
+    empty: set[Rank] = set()
     for rank in expected:
-        for name in files.get(rank, []):
-            there, saved, why = _read_rank(os.path.join(path, name))
-            if why:
-                unreadable.append(Unreadable(os.path.join(path, name), why))
-            if there and rank not in present:
-                present.append(rank)
-            if there and not why and saved is not None:
-                metadata[rank] = saved
+        found = [(name, _read_rank(os.path.join(path, name))) for name in files.get(rank, [])]
+        for name, one in found:
+            if one.why:
+                unreadable.append(Unreadable(os.path.join(path, name), one.why))
+            if one.there and not one.why and one.metadata is not None:
+                metadata[rank] = one.metadata
+        if any(one.there for _name, one in found):
+            present.append(rank)
+            if not any(one.results or one.why for _name, one in found):
+                empty.add(rank)
+    # A file without any result makes its rank tune beside those that load theirs.
+    loading = {rank.pp for rank in present if rank not in empty}
+    present = [rank for rank in present if not (rank in empty and rank.pp in loading)]
     missing = [rank for rank in expected if rank not in present]
     stale = _stale(metadata, current)
     if unreadable:
@@ -447,59 +504,109 @@ def inspect_set(path: str, layout: Layout, current: Current) -> SetReport:
         tuple(missing),
         tuple(stale),
         tuple(unreadable),
-        tuple(removable(names)),
+        tuple(files_to_clear),
     )
 
 
-def removable(names: Iterable[str]) -> list[str]:
+def removable(folder: str | int, names: Iterable[str]) -> list[str]:
     """What of these names belongs to a set, half-written files first: a set that lost a rank is found again as partial,
-    a half-written file alone would be found by nobody."""
-    return sorted(
-        (name for name in names if _TEMPORARY.fullmatch(name) or _RANK_FILE.fullmatch(name)),
-        key=lambda name: (not _TEMPORARY.fullmatch(name), name),
-    )
+    a half-written file alone would be found by nobody. `folder` is its path or its open descriptor."""
+    temporary, ranks = [], []
+    for name in sorted(names):
+        if _RANK_FILE.fullmatch(name):
+            ranks.append(name)
+        elif _TEMPORARY.fullmatch(name) and _is_file_or_link(folder, name):
+            temporary.append(name)
+    return temporary + ranks
 
 
-def _read_rank(path: str) -> tuple[bool, Any, str]:
-    """Whether something is there, its metadata (None for none), and why it cannot be loaded (empty when it can)."""
+def _is_file_or_link(folder: str | int, name: str) -> bool:
     try:
-        kind = os.stat(path).st_mode
-        if stat.S_ISDIR(kind):
-            return True, None, "is a directory"
-        if not stat.S_ISREG(kind):
-            return True, None, "is not a file"
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
+        if isinstance(folder, int):
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        else:
+            mode = os.lstat(os.path.join(folder, name)).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+class _UnfitError(Exception):
+    """Something that is not a file to be read, and why."""
+
+
+def _read_file(path: str, largest: int) -> str:
+    """The text of a regular file that is not too large. Raises _UnfitError, OSError, ValueError.
+
+    Whatever else lies there is not even waited for.
+    """
+    kind = os.stat(path).st_mode
+    if not stat.S_ISREG(kind):
+        raise _UnfitError("is a directory" if stat.S_ISDIR(kind) else "is not a file")
+    # It may have been replaced in between.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise _UnfitError("is not a file")
+        data = stream.read(largest + 1) if found.st_size <= largest else b""
+    if found.st_size > largest or len(data) > largest:
+        raise _UnfitError(f"is larger than {largest >> 20} MiB")
+    return data.decode("utf-8")
+
+
+class _Saved(NamedTuple):
+    """One rank's file: whether something is there, its metadata (None for none), whether it has results, and why it
+    cannot be loaded (empty when it can)."""
+
+    there: bool
+    metadata: Mapping[str, Any] | None = None
+    results: bool = False
+    why: str = ""
+
+
+def _read_rank(path: str) -> _Saved:
+    try:
+        data = json.loads(_read_file(path, _LARGEST_RANK_FILE))
+        if not isinstance(data, dict):
+            return _Saved(True, why="is not an object")
+        saved = data.get("_metadata")
+        if saved is not None and not isinstance(saved, dict):
+            return _Saved(True, why="its _metadata is not an object")
+        metadata = None if saved is None else {key: _plain(value) for key, value in saved.items()}
     except FileNotFoundError:
         # Removed in this moment, or a link to nothing, which SGLang takes for a missing file and replaces.
-        return False, None, ""
+        return _Saved(False)
     except OSError as error:
-        return True, None, error.strerror or str(error)
+        return _Saved(True, why=error.strerror or str(error))
+    except _UnfitError as error:
+        return _Saved(True, why=str(error))
+    except MemoryError:
+        return _Saved(True, why="does not fit into memory")
     except (ValueError, RecursionError):
-        return True, None, "is not JSON"
-    if not isinstance(data, dict):
-        return True, None, "is not an object"
-    saved = data.get("_metadata")
-    if saved is not None and not isinstance(saved, dict):
-        return True, None, "its _metadata is not an object"
-    return True, saved, ""
+        return _Saved(True, why="is not JSON")
+    return _Saved(True, metadata, any(key != "_metadata" for key in data))
+
+
+def _plain(value: Any) -> Any:
+    """FlashInfer writes texts only. Whatever else is there is compared, and shown, as the text it was."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _stale(metadata: Mapping[Rank, Mapping[str, Any]], current: Current) -> list[Stale]:
     found: list[Stale] = []
-    keys = sorted({*current.metadata, *(key for saved in metadata.values() for key in saved)})
-    for key in keys:
+    written = {key for saved in metadata.values() for key in saved}
+    for key in sorted({*current.metadata, *written}):
         known = current.metadata.get(key)
         if key == "cudnn_frontend_version" and all(saved.get(key) == "unknown" for saved in metadata.values()):
             # It is installed, but no rank could import it, and none will: the same to FlashInfer, so nothing is stale.
             continue
         if known is not None:
-            for rank, saved in metadata.items():
-                if (key in saved or key in _ALWAYS_WRITTEN) and not _matches(key, saved.get(key), known):
-                    found.append(Stale(str(rank), key, saved.get(key), known))
+            if key in written or key in _ALWAYS_WRITTEN:
+                wrong = {rank: saved for rank, saved in metadata.items() if not _matches(key, saved.get(key), known)}
+                found += [Stale(str(rank), key, saved.get(key), known) for rank, saved in wrong.items()]
         elif key not in current.free:
             values = {rank: saved.get(key) for rank, saved in metadata.items() if saved.get(key) != _ANY}
-            if len({json.dumps(value, sort_keys=True) for value in values.values()}) > 1:
+            if len(set(values.values())) > 1:
                 found += [Stale(str(rank), key, value, None) for rank, value in values.items()]
     return found
 
@@ -537,7 +644,7 @@ def clear_set(path: str, within: str) -> list[str]:
         raise _cannot_clear(path, path, error) from error
     try:
         # By the open directory: whoever owns the cache cannot lead a root process elsewhere by switching directories.
-        for name in removable(os.listdir(folder)):
+        for name in removable(folder, os.listdir(folder)):
             try:
                 _remove(name, folder)
                 removed.append(os.path.join(path, name))
@@ -554,13 +661,27 @@ def clear_set(path: str, within: str) -> list[str]:
     return removed
 
 
+def check_clearable(report: SetReport, within: str) -> None:
+    """Raises AutotuneCacheError when it is known without trying that a set cannot be cleared."""
+    if report.closed:
+        raise AutotuneCacheError(
+            f"cannot clear the autotune cache {report.path}: it {report.unreadable[0].why}; {_BY_HAND}",
+            directory=report.path,
+        )
+    check_inside(report.path, within)
+
+
 def check_inside(path: str, within: str) -> None:
-    """Raises AutotuneCacheError when a set really lies elsewhere."""
+    """Raises AutotuneCacheError when a set is a link that leads elsewhere. Links above it are the owner's choice."""
+    if not os.path.islink(path):
+        return
     real, bound = os.path.realpath(path), os.path.realpath(within)
-    if real != bound and not real.startswith(bound.rstrip(os.sep) + os.sep):
+    if not any(
+        real.startswith(top.rstrip(os.sep) + os.sep) for top in (bound, os.path.realpath(os.path.dirname(path)))
+    ):
         raise AutotuneCacheError(
             f"cannot clear the autotune cache {path}: it leads to {real}, outside of {bound}; remove the link",
-            path=path,
+            directory=path,
         )
 
 
@@ -573,10 +694,11 @@ def _remove(name: str, folder: int) -> None:
 
 def _cannot_clear(path: str, what: str, error: OSError) -> AutotuneCacheError:
     return AutotuneCacheError(
-        f"cannot clear the autotune cache {path}: {error.strerror or error} ({what}); remove it by hand, or make it"
-        " writable for the server's user",
-        path=path,
+        f"cannot clear the autotune cache {path}: {error.strerror or error} ({what}); {_BY_HAND}", directory=path
     )
+
+
+_BY_HAND = "remove it by hand, or make it writable for the server's user"
 
 
 # --- one release ------------------------------------------------------------------------------------------------------
@@ -593,6 +715,8 @@ class Configuration:
     site_packages: str | None
     model_config: Mapping[str, Any]
     draft_config: Mapping[str, Any]
+    #: Where the results of this machine's GPUs lie; empty when that is not known.
+    archs: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> str:
@@ -677,14 +801,16 @@ def configure(
         raise AutotuneCacheError(
             "cannot tell the autotune cache of the server: --model-path is missing; stage the release again"
         )
-    layout = _layout(flags)
+    layout = _layout(flags, environment)
     model_config = _object(os.path.join(cwd, model_path, "config.json"))
     draft_path = _text(flags, "speculative-draft-model-path")
     draft_config = _object(os.path.join(cwd, draft_path, "config.json")) if draft_path else model_config
     backend = _text(flags, "moe-runner-backend")
-    cache = environment.get("SGLANG_CACHE_DIR") or os.path.join(
-        environment.get("HOME") or os.path.expanduser("~"), ".cache", "sglang"
-    )
+    cache = environment.get("SGLANG_CACHE_DIR")
+    if cache is None:
+        cache = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache", "sglang")
+    names = read_gpus(gpus)[0]
+    archs = {arch_of(name) for name in names}
     return Configuration(
         cache_dir=os.path.join(cwd, cache),
         flashinfer=versions.get("flashinfer-python", ""),
@@ -704,6 +830,7 @@ def configure(
         site_packages=site_packages(venv),
         model_config=model_config,
         draft_config=draft_config,
+        archs=frozenset(arch for arch in archs if arch) if None not in archs else frozenset(),
     )
 
 
@@ -739,9 +866,10 @@ def read_gpus(folder: str) -> tuple[list[str], list[str]]:
     return [name for name in names if name], [uuid for uuid in uuids if "?" not in uuid and uuid] if all(names) else []
 
 
-def _layout(flags: Mapping[str, list[str]]) -> Layout:
+def _layout(flags: Mapping[str, list[str]], environment: Mapping[str, str]) -> Layout:
     dp, attention = _number(flags, "dp-size", 1), _number(flags, "attn-dp-size", 1)
     split = attention > 1 or (dp > 1 and "enable-dp-attention" in flags)
+    replica = environment.get("SGLANG_DP_RANK", "")
     layout = Layout(
         tp=_number(flags, "tp-size", 1),
         pp=_number(flags, "pp-size", 1),
@@ -749,9 +877,13 @@ def _layout(flags: Mapping[str, list[str]]) -> Layout:
         dp_attention=split,
         nnodes=_number(flags, "nnodes", 1),
         node_rank=_number(flags, "node-rank", 0),
+        only_dp=int(replica) if re.fullmatch(_INDEX, replica) else 0,
     )
     check_layout(layout)
     return layout
+
+
+_SPREADING = ("attn-cp-size", "enable-waterfill", "enable-deepep-waterfill", "enable-prefill-cp", "dwdp-size")
 
 
 def _ep_sizes(flags: Mapping[str, list[str]], layout: Layout) -> tuple[int, ...]:
@@ -760,7 +892,7 @@ def _ep_sizes(flags: Mapping[str, list[str]], layout: Layout) -> tuple[int, ...]
     spread = _text(flags, "moe-a2a-backend") not in (None, "none") or "megamoe" in (
         _text(flags, "moe-runner-backend") or ""
     )
-    spread = spread or any("context-parallel" in name or name in ("attn-cp-size", "enable-waterfill") for name in flags)
+    spread = spread or any("context-parallel" in name or name in _SPREADING for name in flags)
     return tuple(dict.fromkeys((given, layout.tp) if spread else (given,)))
 
 
@@ -800,54 +932,146 @@ def _config_quantization(config: Mapping[str, Any]) -> str | None:
     return method if isinstance(method, str) else None
 
 
-def _narrowed(identity: Identity, config: Mapping[str, Any]) -> Identity:
-    """The same with what the model's config.json suggests, where the server has to resolve it."""
-    own = _config_quantization(config) or "None"
-    like = tuple(name for name in identity.quantizations if name == "None" or name.startswith(own))
+def _narrowed(identity: Identity, config: Mapping[str, Any], draft_config: Mapping[str, Any]) -> Identity:
+    """The same with what a model's config.json suggests, where the server has to resolve it."""
     dtype = config.get("dtype") or config.get("torch_dtype")
-    dtypes = _dtypes(dtype) if dtype in ("bfloat16", "float16") and len(identity.dtypes) > 1 else identity.dtypes
     return replace(
         identity,
-        dtypes=dtypes,
-        quantizations=like if len(identity.quantizations) > 1 else identity.quantizations,
-        draft_quantizations=(),
+        dtypes=_dtypes(dtype) if dtype in ("bfloat16", "float16") and len(identity.dtypes) > 1 else identity.dtypes,
+        quantizations=_suggested(identity.quantizations, config),
+        draft_quantizations=_suggested(identity.draft_quantizations, draft_config),
+    )
+
+
+def _suggested(quantizations: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ...]:
+    if not config or len(quantizations) < 2:
+        return quantizations
+    own = _config_quantization(config) or "None"
+    return tuple(name for name in quantizations if name == "None" or name.startswith(own))
+
+
+def _widened(identity: Identity) -> Identity:
+    """The same with all that the server may have been started with before, in this layout."""
+    return replace(
+        identity,
+        dtypes=DTYPES,
+        quantizations=tuple(dict.fromkeys((*QUANTIZATIONS, *identity.quantizations))),
+        backends=tuple(dict.fromkeys((*BACKENDS, *identity.backends))),
+        ep_sizes=tuple(dict.fromkeys((*identity.ep_sizes, 1, identity.layout.tp))),
     )
 
 
 def _object(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(_read_file(path, _LARGEST_DESCRIPTION))
+    except (OSError, _UnfitError, ValueError, RecursionError, MemoryError):
         return {}
     return data if isinstance(data, dict) else {}
 
 
-#: More keys than this are not tried: hashing them would be felt at every start.
+#: More keys than this are not tried, since hashing them would be felt at every start: these take about 0.2 s.
 _MOST_KEYS = 200_000
 
+#: Classes that SGLang loads models of other types, or without a config.json, as.
+_STAND_INS = ("DeepseekV3Config", "PretrainedConfig", "MistralConfig", "PixtralConfig")
 
-def find_sets(configuration: Configuration) -> list[str]:
-    """The directories of this server's sets that are there."""
+
+@dataclass
+class _Search:
+    """Looks for keys among the names that are there, until that took too many. `whole`: nothing was left out."""
+
+    wanted: Iterable[str]
+    found: set[str] = field(default_factory=set)
+    left: int = _MOST_KEYS
+    whole: bool = True
+
+    def model(self, identity: Identity, classes: Sequence[str]) -> None:
+        """Try the keys of a model's own sets."""
+        self._take(replace(identity, draft_quantizations=()), classes, (), 1)
+
+    def draft(self, identity: Identity, classes: Sequence[str]) -> None:
+        """Try the keys of a draft model's sets."""
+        self._take(identity, (), classes, len(identity.draft_quantizations))
+
+    def _take(self, identity: Identity, classes: Sequence[str], drafts: Sequence[str], each: int) -> None:
+        values = (identity.dtypes, identity.quantizations, identity.backends, identity.ep_sizes)
+        number = math.prod(map(len, (*values, formulas(identity.sglang), (*classes, *drafts)))) * each
+        if number > self.left:
+            self.whole = False
+            return
+        self.left -= number
+        self.found |= find_keys(identity, classes, drafts, self.wanted)
+
+
+class Findings(NamedTuple):
+    """The sets of one server, and what has to be said beside them (empty for nothing)."""
+
+    reports: list[SetReport]
+    note: str = ""
+
+
+def inspect(configuration: Configuration) -> Findings:
+    """Every set of this server as it lies on disk. Raises AutotuneCacheError."""
     folder = configuration.folder
     there: dict[str, list[str]] = {}
     for arch in _names(folder, _ARCH):
-        for key in _names(os.path.join(folder, arch), _KEY):
-            there.setdefault(key, []).append(os.path.join(folder, arch, key))
+        # The same key below another architecture is another machine's that shares the cache.
+        if not configuration.archs or arch in configuration.archs:
+            for key in _names(os.path.join(folder, arch), _KEY):
+                there.setdefault(key, []).append(os.path.join(folder, arch, key))
     if not there:
-        return []
+        return Findings([])
+    own, others, whole = _search(configuration, there)
+    notes = [] if whole else [f"{folder}: not every name could be tried"]
+    reports: list[SetReport] = []
+    for key in sorted({*own, *others}):
+        found, note = _in_doubt(configuration, there[key])
+        # A whole set of another configuration is not this server's, and does no harm.
+        reports += [report for report in found if key in own or not report.consistent]
+        notes += [note] if note else []
+    return Findings(sorted(reports, key=lambda report: report.path), "; ".join(notes))
+
+
+def _search(configuration: Configuration, there: Iterable[str]) -> tuple[set[str], set[str], bool]:
+    """Which of the names are this server's, and which are of this model and layout only; whether all were tried."""
     sources = _sources(configuration.site_packages)
     identity, model, draft = configuration.identity, configuration.model_config, configuration.draft_config
-    classes = _classes(model, sources)
-    draft_classes = list(dict.fromkeys([*classes, *_classes(draft, sources)]))
-    found = find_keys(identity, classes, draft_classes, there)
-    if not found:
-        # SGLang loads some models as another class than their type names.
-        narrow, every = _narrowed(identity, model), all_class_names(sources)
-        values = (every, narrow.dtypes, narrow.quantizations, narrow.backends, narrow.ep_sizes, formulas(narrow.sglang))
-        if math.prod(map(len, values)) <= _MOST_KEYS:
-            found = find_keys(narrow, every, (), there)
-    return sorted(path for key in found for path in there[key])
+    narrow, wide = _narrowed(identity, model, draft), _widened(identity)
+    classes = list(dict.fromkeys([*_classes(model, sources), *_STAND_INS]))
+    own, others = _Search(there), _Search(there)
+    own.model(identity, classes)
+    if not own.found:
+        own.model(narrow, all_class_names(sources))
+    if not own.found:
+        others.left = own.left
+        others.model(wide, classes)
+        own.left = others.left
+    if identity.draft_quantizations:
+        drafts = _Search(there, left=own.left)
+        classes = list(dict.fromkeys([*classes, *_classes(draft, sources)]))
+        for like in (narrow, identity):
+            if not drafts.found:
+                drafts.draft(like, classes)
+        own.found |= drafts.found
+        if not drafts.found:
+            others.left = drafts.left
+            others.draft(_narrowed(wide, model, draft), classes)
+            own.whole = own.whole and drafts.whole
+    return own.found, others.found, own.whole and others.whole
+
+
+def _in_doubt(configuration: Configuration, paths: Sequence[str]) -> tuple[list[SetReport], str]:
+    """The sets of one key. Where nothing tells below which architecture this machine's lies, none that would be cleared
+    is given, but a note."""
+    current = configuration.current
+    reports = [inspect_set(path, configuration.identity.layout, current) for path in paths]
+    if configuration.archs:
+        return reports, ""
+    reports = [report for report in reports if not _on_other_gpu(report)]
+    if len(reports) < 2 or all(report.consistent for report in reports):
+        return reports, ""
+    archs = " and ".join(os.path.basename(os.path.dirname(report.path)) for report in reports)
+    return [], f"{reports[0].key} below {archs}: not checked, nothing tells which of them this machine's GPU has"
 
 
 def _classes(config: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
@@ -875,21 +1099,9 @@ def _sources(site: str | None) -> dict[str, str]:
         ("sglang", "srt", "utils", "hf_transformers", "*.py"),
     ):
         for path in sorted(glob.glob(os.path.join(glob.escape(site), *pattern))) if site else []:
-            with suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
-                texts[path] = stream.read()
+            with suppress(OSError, ValueError, _UnfitError, MemoryError):
+                texts[path] = _read_file(path, _LARGEST_DESCRIPTION)
     return texts
-
-
-def inspect(configuration: Configuration) -> list[SetReport]:
-    """Every set of this server as it lies on disk. Raises AutotuneCacheError."""
-    layout, current = configuration.identity.layout, configuration.current
-    reports = [inspect_set(path, layout, current) for path in find_sets(configuration)]
-    gpu = current.metadata.get("gpu")
-    if gpu is None or len(reports) < 2:
-        return reports
-    # The same key below another architecture is this server's on another machine that shares the cache.
-    here = {report.key for report in reports if not _on_other_gpu(report)}
-    return [report for report in reports if not (_on_other_gpu(report) and report.key in here)]
 
 
 def _on_other_gpu(report: SetReport) -> bool:
@@ -916,14 +1128,28 @@ def before_start(
     except AutotuneCacheError as error:
         return f"autotune cache: not checked, {error}"
     keep = environment.get(ENV_POLICY) == KEEP
+    findings = inspect(configuration)
     parts = []
-    for report in inspect(configuration):
+    for report in findings.reports:
         done = ""
         if not report.consistent:
-            done = ", kept"
-            if not keep:
-                clear_set(report.path, configuration.cache_dir)
-                done = ", cleared"
+            done = ", kept" if keep else f", {_clear_or_explain(report, configuration)}"
         if report.state != "absent":
             parts.append(f"{report.path}: {report.words()}{done}")
-    return "autotune cache " + ("; ".join(parts) or f"{configuration.folder}: absent")
+    if findings.note:
+        parts.append(findings.note)
+    return one_line("autotune cache " + ("; ".join(parts) or f"{configuration.folder}: absent"))
+
+
+def _clear_or_explain(report: SetReport, configuration: Configuration) -> str:
+    """What was done with a set that is not consistent. Raises AutotuneCacheError when its ranks would disagree."""
+    try:
+        check_clearable(report, configuration.cache_dir)
+        clear_set(report.path, configuration.cache_dir)
+    except AutotuneCacheError as error:
+        if inspect_set(report.path, configuration.identity.layout, configuration.current).ignored_by_all:
+            return f"not cleared ({error}), ignored by all ranks alike"
+        raise AutotuneCacheError(
+            f"{error}, or start all the same with sglang_autotune_cache_policy: {KEEP}", **error.facts
+        ) from error
+    return "cleared"

@@ -35,11 +35,12 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.gate_search import
     Found,
     Search,
     UnclearError,
+    meaning,
     parsed,
     same_but_for,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.gate_syntax import Collection, Definition
-from ansible_collections.tokforge.sglang.plugins.module_utils.sglang_tree import Tree
+from ansible_collections.tokforge.sglang.plugins.module_utils.sglang_tree import Original, Tree
 
 CLOSED = "closed"
 OPEN_BY_PATCH = "open_by_patch"
@@ -94,6 +95,10 @@ class GateError(Exception):
         self.facts = facts
 
 
+class MeanwhileError(GateError):
+    """Somebody else changed the file after it was read. Looking again may find that nothing is left to do."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """What a gate is for one backend. `line` is 1-based, None when there is no gate; `why` explains kinds without one.
@@ -123,7 +128,7 @@ class Source:
     definition: Definition
     collection: Collection
     note: Note | None
-    original_sha256: str | None
+    original: Original | None
 
     @property
     def sha256(self) -> str:
@@ -208,6 +213,8 @@ def examine(tree: Tree, backend: str) -> tuple[Gate, Source | None]:
         raise _unreadable(error) from error
     if found is None:
         why = f"{tree.short(tree.executor)} has no function {gate_syntax.GATE_NAMES[0]}"
+        if tree.version and expected(tree.version, backend) not in (UNSUPPORTED, None):
+            return Gate(UNKNOWN, backend, tree.version, why=f"{why}, and this release came with one"), None
         return Gate(UNSUPPORTED, backend, tree.version, why=why), None
     path, definition = found[0], found[-1]
     base = Gate(UNKNOWN, backend, tree.version, path, definition.test_line, why=definition.problem)
@@ -221,6 +228,9 @@ def examine(tree: Tree, backend: str) -> tuple[Gate, Source | None]:
     if backend in shut_out:
         why = f"it answers for {backend} by itself, whatever its collection holds"
         return replace(base, line=shut_out[backend], backends=collection.names, why=why), None
+    why = meaning(tree, found[2], definition, backend)
+    if why:
+        return replace(base, backends=collection.names, why=why), None
     source = _source_of(tree, found, collection)
     return _gate(source, collection, backend, definition.test_line), source
 
@@ -253,7 +263,7 @@ def _unreadable(error: OSError) -> GateError:
 
 def _source_of(tree: Tree, found: Found, collection: Collection) -> Source:
     path, data, text, encoding, definition = found
-    original = sglang_tree.original_sha256(tree, path)
+    original = sglang_tree.original(tree, path)
     note = read_note(path)
     if note and undone(note, data, text, encoding) is None:
         note = None
@@ -273,41 +283,75 @@ def _enabled_by(source: Source, backend: str) -> str:
     applied = source.note.applied(source.sha256) if source.note else ()
     if any(edit.backend == backend for edit in applied):
         return PATCH
-    original = source.original_sha256
-    before = source.note.original_sha256 if applied and source.note else source.sha256
-    if before == original:
+    before = undone(source.note, source.data, source.text, source.encoding) if applied and source.note else None
+    if _is_original(source, before[1] if before else source.data):
         return UPSTREAM
-    for name in source.collection.names if original else ():
+    own = _original_names(source)
+    if own is not None:
+        return _since(source, backend, UPSTREAM if backend in own else FOREIGN)
+    for name in source.collection.names if source.original else ():
         # What differs from the original by one name only tells about all of them.
         if _original_without(source, name) is not None:
             return FOREIGN if name == backend else UPSTREAM
     # The file was changed in other places too, or nothing says what it was: what the release is known for decides.
     kind = expected(source.tree.version, backend) if source.tree.version else None
     if kind is not None:
-        return UPSTREAM if kind == OPEN_UPSTREAM else FOREIGN
-    return FOREIGN if original else UPSTREAM
+        return _since(source, backend, UPSTREAM if kind == OPEN_UPSTREAM else FOREIGN)
+    return _since(source, backend, FOREIGN if source.original else UPSTREAM, sure=False)
+
+
+def _since(source: Source, backend: str, by: str, sure: bool = True) -> str:
+    """The same, unless the note says that this module opened the gate and the file was changed since."""
+    noted = source.note is not None and any(edit.backend == backend for edit in source.note.edits)
+    return PATCH if noted and (by == FOREIGN or not sure) else by
+
+
+def _is_original(source: Source, data: bytes) -> bool:
+    """Whether bytes are what the file was when it came; git may have changed the line ends on the way."""
+    original = source.original
+    if original is None:
+        return False
+    return source_text.sha256(data) == original.sha256 or (
+        original.data is not None and data.replace(b"\r\n", b"\n") == original.data.replace(b"\r\n", b"\n")
+    )
+
+
+def _original_names(source: Source) -> tuple[str, ...] | None:
+    """The names that the gate's collection held when the file came, where its text is at hand."""
+    if source.original is None or source.original.data is None:
+        return None
+    try:
+        text = source_text.decoded(source.original.data)[0]
+        found = parsed(source.tree, source.path, text, (source.definition.name,))
+    except (UnclearError, SyntaxError, UnicodeError, LookupError):
+        return None
+    collections = [one.collection for one in found if one.collection]
+    return collections[0].names if len(collections) == 1 else None
 
 
 def _original_without(source: Source, backend: str) -> bytes | None:
     """The original bytes, when the file differs from them only by this backend."""
     for text in gate_edit.without_name(source.text, source.collection, backend):
         data = source.encoded(text)
-        if source_text.sha256(data) == source.original_sha256:
+        if _is_original(source, data):
             return data
     return None
 
 
 def _check_choice(tree: Tree, backend: str) -> None:
     choices = sglang_tree.moe_backends(tree)
-    if choices is None or backend in choices:
-        return
+    if choices is not None and backend not in choices:
+        message = unknown_backend(backend, tree.version, choices)
+        raise GateError(message, backend=backend, choices=list(choices))
+
+
+def unknown_backend(backend: str, version: str | None, choices: Sequence[str]) -> str:
+    """That a release has no such backend, with the one that may have been meant."""
     near = difflib.get_close_matches(backend, choices, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise GateError(
-        f"reading the backend {backend!r}: SGLang {tree.version or 'there'} has no such --moe-runner-backend; "
-        f"{hint}choices there: {', '.join(choices)}",
-        backend=backend,
-        choices=list(choices),
+    return (
+        f"reading the backend {backend!r}: SGLang {version or 'there'} has no such --moe-runner-backend; "
+        f"{hint}choices there: {', '.join(choices)}"
     )
 
 
@@ -349,6 +393,7 @@ def _opened(gate: Gate, source: Source) -> Change:
     if gate.kind == OPEN_BY_PATCH:
         hand = "by this module" if gate.enabled_by == PATCH else "by another hand, which is left as it is"
         return Change(f"the gate was opened for {gate.backend} before, {hand} ({place})", gate)
+    _check_unchanged_since(source, f"opening the gate in {place}")
     text = gate_edit.with_name(source.text, source.collection, gate.backend)
     definition = _definition_in(source, text)
     collection = definition.collection if definition else None
@@ -371,6 +416,20 @@ def _opened(gate: Gate, source: Source) -> Change:
     return Change(f"opened the gate for {gate.backend} in {gate.file} line {line}", opened, data, note)
 
 
+def _check_unchanged_since(source: Source, what: str) -> None:
+    """Refuse to go on where the way back would be lost or is lost already. Raises GateError."""
+    if source.note is None or source.note.applied(source.sha256):
+        return
+    ours = [name for name in source.collection.names if _enabled_by(source, name) == PATCH]
+    if ours:
+        raise GateError(
+            f"{what}: the file was changed after this module opened it for {', '.join(ours)}, so the way back to its "
+            "original bytes would be lost; undo that change, or restore the file from its release",
+            gate=OPEN_BY_PATCH,
+            enabled_by=PATCH,
+        )
+
+
 def _definition_in(source: Source, text: str) -> Definition | None:
     """The gate in another state of its file; edits never move the start of its collection."""
     try:
@@ -383,6 +442,7 @@ def _definition_in(source: Source, text: str) -> Definition | None:
 
 def _closed(gate: Gate, source: Source) -> Change:
     place = f"{gate.file} line {gate.line}"
+    _check_unchanged_since(source, f"closing the gate in {place}")
     applied = source.note.applied(source.sha256) if source.note else ()
     back, said = source, ""
     before = undone(source.note, source.data, source.text, source.encoding) if applied and source.note else None
@@ -411,7 +471,7 @@ def _closed(gate: Gate, source: Source) -> Change:
         own = "does not tune" if gate.kind == CLOSED else "tunes"
         return Change(f"the gate is as the release has it, which {own} {gate.backend} ({place}){said}", gate)
     after = _gate(back, back.collection, gate.backend, back.definition.test_line)
-    proved = source.original_sha256 in (None, back.sha256)
+    proved = source.original is None or _is_original(source, back.data)
     whole = "the original bytes are back" if proved else "the bytes from before it was opened are back"
     message = f"closed the gate in {gate.file}: {whole}{said}"
     return Change(message, after, back.data, Note(back.sha256, ()))
@@ -427,17 +487,24 @@ def _source_with(source: Source, text: str, data: bytes) -> Source:
 # --- doing -----------------------------------------------------------------------------------------------------------
 
 
-def apply(source: Source, change: Change) -> None:
-    """Write what was planned. Raises GateError; the file then has its old bytes."""
+def apply(source: Source, change: Change, check_mode: bool = False) -> None:
+    """Write what was planned, or in check mode only see whether it could be written.
+
+    Raises GateError; the file then has its old bytes. It is a MeanwhileError when somebody else changed the file.
+    """
     if change.data is None or change.note is None:
         # Nothing is to be done, so that it cannot be done is no failure.
-        with contextlib.suppress(OSError):
-            gate_write.tidy(source.path, source.data)
+        if not check_mode:
+            with contextlib.suppress(OSError):
+                gate_write.tidy(source.path, source.data)
         return
     try:
-        gate_write.write(source.path, source.data, change.data, change.note, source.tree.version)
+        if check_mode:
+            gate_write.check(source.path)
+        else:
+            gate_write.write(source.path, source.data, change.data, change.note, source.tree.version)
     except gate_write.ChangedError as error:
-        raise GateError(
+        raise MeanwhileError(
             f"writing {source.path}: it was changed by somebody else after it was read; nothing was written, run again"
         ) from error
     except OSError as error:
@@ -445,10 +512,9 @@ def apply(source: Source, change: Change) -> None:
             errno.EROFS: "the file system is read-only: edit the environment while it is built, or remount it",
             errno.ENOSPC: "free disk space there and run again",
             errno.EACCES: "run as the user who owns it",
-            errno.EPERM: "run as the user who owns it",
+            errno.EPERM: "run as the user who owns it, and see whether it is marked immutable (lsattr)",
         }
         raise GateError(
-            f"writing {error.filename or source.path}: {error.strerror}; "
-            f"{hints.get(error.errno or 0, 'look at it and run again')}",
+            f"writing {source.path}: {error.strerror}; {hints.get(error.errno or 0, 'look at it and run again')}",
             file=source.path,
         ) from error

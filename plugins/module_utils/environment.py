@@ -104,6 +104,7 @@ def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | Non
                 claim_root(request.root)
         return found
     check_place(request)
+    release_gate.check_tree(request)
     if check_mode:
         return Outcome(True, env_id, path, False, f"would be built: {missing}")
     venvs = os.path.dirname(path)

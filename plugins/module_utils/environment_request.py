@@ -16,6 +16,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     checkout,
     interpreters,
     lockfile,
+    releases,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.interpreters import Interpreter
@@ -77,16 +78,20 @@ def opens_gate(request: Request) -> bool:
     backend = request.autotune_backend
     if backend is None:
         return False
-    version = str(request.expect.get("sglang") or "")
+    in_place = request.source.type == "checkout"
+    version = str((request.source.version if in_place else None) or request.expect.get("sglang") or "")
     kind = autotune_gate.expected(version, backend)
     try:
         autotune_gate.check_name(backend)
     except autotune_gate.GateError as error:
         raise InstallError(str(error), **error.facts) from error
+    if version in releases.known() and backend not in releases.get(version).moe_runner_backends():
+        choices = releases.get(version).moe_runner_backends()
+        raise InstallError(autotune_gate.unknown_backend(backend, version, choices), choices=list(choices))
     if kind in (autotune_gate.UNSUPPORTED, autotune_gate.OTHER):
         raise InstallError(autotune_gate.refusal(autotune_gate.Gate(kind, backend, version)), gate=kind)
     # A tree that is used in place is opened by whoever it belongs to, and its state is in the identity already.
-    return kind != autotune_gate.OPEN_UPSTREAM and request.source.type != "checkout"
+    return kind != autotune_gate.OPEN_UPSTREAM and not in_place
 
 
 def identity(request: Request, python: Interpreter, tree: checkout.TreeState | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import asdict, dataclass
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import source_text
@@ -62,20 +63,25 @@ def note_path(path: str) -> str:
 
 def write_note(path: str, note: Note, version: str | None) -> None:
     """Put the note beside the file. Raises OSError."""
+    target = note_path(path)
+    # A link in its place would have the note written over whatever it leads to.
+    if os.path.islink(target):
+        os.unlink(target)
     data = {
         "schema_version": _SCHEMA,
         "sglang_version": version,
         "original_sha256": note.original_sha256,
         "edits": [asdict(edit) for edit in note.edits],
     }
-    write_atomic(note_path(path), json.dumps(data, indent=1).encode() + b"\n", 0o644)
+    write_atomic(target, json.dumps(data, indent=1).encode() + b"\n", 0o644)
 
 
 def read_note(path: str) -> Note | None:
-    """The note beside a file, or None when there is none that can be used."""
+    """The note beside a file, or None when there is none that can be used. Raises OSError for one that is hidden."""
     try:
-        with open(note_path(path), encoding="utf-8") as stream:
-            data = json.load(stream)
+        if not stat.S_ISREG(os.lstat(note_path(path)).st_mode):
+            return None
+        data = json.loads(source_text.read(note_path(path)))
         if data["schema_version"] != _SCHEMA:
             return None
         edits = tuple(Edit(**one) for one in data["edits"])
@@ -84,7 +90,7 @@ def read_note(path: str) -> Note | None:
             for edit in edits
         )
         return Note(data["original_sha256"], edits) if whole else None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

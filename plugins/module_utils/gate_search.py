@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import gate_syntax, sglang_tree, source_text
+from ansible_collections.tokforge.sglang.plugins.module_utils import gate_meaning, gate_syntax, sglang_tree, source_text
 from ansible_collections.tokforge.sglang.plugins.module_utils.gate_syntax import DELEGATE, GATE, Definition
 from ansible_collections.tokforge.sglang.plugins.module_utils.sglang_tree import Tree
 
@@ -73,7 +74,7 @@ class Search:
         name = definition.constant
         if not definition.collection or not name:
             return definition
-        for other in sglang_tree.python_files(self.tree.srt):
+        for other in sglang_tree.python_files(os.path.dirname(self.tree.srt)):
             data = source_text.read(other)
             if os.path.realpath(other) == os.path.realpath(path) or name.encode() not in data:
                 continue
@@ -190,7 +191,7 @@ def _asked(
             path,
             error.line or None,
         )
-    answer = _elsewhere(tree, function, asked)
+    answer = _elsewhere(tree, gate_syntax, function, asked)
     if "error" in answer:
         raise UnclearError(
             f"{_place(tree, path, answer['line'])} is no Python {tree.python_version}: {answer['error']}",
@@ -206,40 +207,50 @@ def _place(tree: Tree, path: str, line: int) -> str:
 
 def same_but_for(tree: Tree, before: str, after: str, value: str, start: int) -> bool:
     """Whether two texts are the same program but for one `value` more in the collection at `start`."""
+    asked: dict[str, Any] = {"before": before, "after": after, "value": value, "start": start}
     try:
-        return gate_syntax.differs_only_by(before, after, value, start)
+        return gate_syntax.differs_only_by(**asked)
     except gate_syntax.UnreadableError:
-        if tree.python is None:
-            return False
-        asked = {"before": before, "after": after, "value": value, "start": start}
-        return _elsewhere(tree, "differs_only_by", asked).get("found") is True
+        return tree.python is not None and _elsewhere(tree, gate_syntax, "differs_only_by", asked).get("found") is True
+
+
+def meaning(tree: Tree, text: str, definition: Definition, backend: str) -> str:
+    """Why naming the backend in the collection would not decide that it is tuned; see `gate_meaning.judge`."""
+    collection = definition.collection
+    if collection is None:
+        return definition.problem
+    before = re.split(r"\r\n|\r|\n", text[: collection.start])[-1]
+    asked: dict[str, Any] = {
+        "text": text,
+        "name": definition.name,
+        "line": definition.line,
+        "start": [collection.line, len(before.encode())],
+        "backend": backend,
+    }
+    try:
+        return gate_meaning.judge(**asked)
+    except SyntaxError:
+        return str(_elsewhere(tree, gate_meaning, "judge", asked).get("found"))
 
 
 _ELSEWHERE = """
 import json, sys
 asked = json.load(sys.stdin)
-here = {"__name__": "gate_syntax"}
-sys.modules["gate_syntax"] = type(sys)("gate_syntax")
-exec(compile(asked["module"], "gate_syntax", "exec", dont_inherit=True), sys.modules["gate_syntax"].__dict__)
-syntax = sys.modules["gate_syntax"]
+module = sys.modules["asked_module"] = type(sys)("asked_module")
+exec(compile(asked["module"], "asked_module", "exec", dont_inherit=True), module.__dict__)
 try:
-    if asked["function"] == "scan":
-        found = syntax.as_json(syntax.scan(asked["text"], tuple(asked["names"])))
-    elif asked["function"] in ("mentions", "brings"):
-        found = getattr(syntax, asked["function"])(asked["text"], asked["word"])
-    else:
-        found = syntax.differs_only_by(asked["before"], asked["after"], asked["value"], asked["start"])
-    answer = {"found": found}
-except syntax.UnreadableError as error:
-    answer = {"error": str(error), "line": error.line}
+    found = getattr(module, asked["function"])(*asked["arguments"])
+    answer = {"found": module.as_json(found) if asked["function"] == "scan" else found}
+except getattr(module, "UnreadableError", SyntaxError) as error:
+    answer = {"error": str(error), "line": getattr(error, "line", 0)}
 print()
 print(json.dumps(answer))
 """
 
 
-def _elsewhere(tree: Tree, function: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a function of `gate_syntax` in the release's own interpreter."""
-    loader: Any = gate_syntax.__spec__.loader if gate_syntax.__spec__ else None
-    request = {"module": loader.get_source(gate_syntax.__name__), "function": function, **asked}
+def _elsewhere(tree: Tree, module: Any, function: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a function of a module that stands alone in the release's own interpreter."""
+    source = module.__spec__.loader.get_source(module.__name__)
+    request = {"module": source, "function": function, "arguments": list(asked.values())}
     printed = sglang_tree.run_in(str(tree.python), _ELSEWHERE, json.dumps(request))
     return sglang_tree.answer_of(str(tree.python), printed, "found", "error")

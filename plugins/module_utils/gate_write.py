@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import os
@@ -14,6 +15,9 @@ from collections.abc import Iterator
 from ansible_collections.tokforge.sglang.plugins.module_utils import gate_note, source_text
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.gate_note import Note
+
+# What tempfile puts into the name of a temporary file, so that nobody else's file is taken for one.
+_RANDOM = "[a-z0-9_]" * 8
 
 
 class ChangedError(Exception):
@@ -36,8 +40,16 @@ def write(path: str, was: bytes, data: bytes, note: Note, version: str | None) -
             write_atomic(real, data)
         # A server that starts meanwhile may have compiled the old text again.
         _clear_bytecode(path)
-        if not note.edits:
+        if not note.edits and not os.path.isdir(gate_note.note_path(real)):
             _remove(gate_note.note_path(real))
+
+
+def check(path: str) -> None:
+    """Raise the OSError that `write` would end with where the directory cannot be written."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        code = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(code, os.strerror(code), folder)
 
 
 @contextlib.contextmanager
@@ -57,7 +69,7 @@ def _exclusive(folder: str) -> Iterator[None]:
 def _note_first(path: str, note: Note, version: str | None) -> Iterator[None]:
     """Have the note on the disk; the one from before comes back when the file could not be written."""
     beside = gate_note.note_path(path)
-    before = source_text.read(beside) if os.path.isfile(beside) else None
+    before = source_text.read(beside) if os.path.isfile(beside) and not os.path.islink(beside) else None
     if note.edits:
         gate_note.write_note(path, note, version)
     try:
@@ -77,7 +89,7 @@ def tidy(path: str, data: bytes) -> None:
     folder, name = os.path.split(path)
     note = gate_note.read_note(path)
     needless = note is not None and note.original_sha256 == source_text.sha256(data)
-    if not needless and not glob.glob(os.path.join(glob.escape(folder), f".*{glob.escape(name)}*.tmp")):
+    if not needless and not glob.glob(os.path.join(glob.escape(folder), f".*{glob.escape(name)}*.{_RANDOM}.tmp")):
         return
     with _exclusive(folder):
         _sweep(path)
@@ -95,7 +107,7 @@ def _sweep(path: str) -> None:
     """Remove what a stopped write left beside the file."""
     folder, name = os.path.split(path)
     for stem in (name, os.path.basename(gate_note.note_path(path))):
-        for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(stem)}.*.tmp")):
+        for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(stem)}.{_RANDOM}.tmp")):
             _remove(left)
 
 

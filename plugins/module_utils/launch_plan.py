@@ -43,8 +43,8 @@ _LAUNCHER_PREFIX = "TOKFORGE_"
 #: What the launcher does with tuning results that not all ranks have.
 AUTOTUNE_CACHE_POLICIES = ("consistent", "keep")
 
-#: Versions become the name of a directory.
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
+#: Versions become the name of a directory, which has 255 characters at most.
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
 
 
 class PlanError(Exception):
@@ -191,7 +191,7 @@ def flashinfer_workspace(request: Request) -> str:
         if not _VERSION.fullmatch(version):
             raise PlanError(
                 f"cannot name a directory for compiled kernels below {request.root}/cache/jit: {name} is {version!r};"
-                " give a version like 0.7.2",
+                " give a version like 0.7.2, of at most 64 characters",
             )
     return f"{request.root}/cache/jit/flashinfer-{request.flashinfer}-cuda{request.cuda}"
 

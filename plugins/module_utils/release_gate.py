@@ -42,14 +42,33 @@ def settle(python: str, request: Request) -> dict[str, Any] | None:
     return {"file": tuned.file, "sha256": _digest(tuned.file), "backends": dict(tuned.enabled_by)}
 
 
+def check_tree(request: Request) -> None:
+    """Refuse a source tree whose gate is not open for the asked backend, before anything is made. Raises InstallError.
+
+    A tree that is used in place is not edited. One that is not there yet is not judged.
+    """
+    path = request.source.path or ""
+    if request.autotune_backend is None or request.source.type != "checkout" or not os.path.isdir(path):
+        return
+    try:
+        gate, source = autotune_gate.examine(sglang_tree.of_source(path), request.autotune_backend)
+    except (autotune_gate.GateError, sglang_tree.TreeError) as error:
+        raise InstallError(str(error), **error.facts) from error
+    if source is None:
+        raise InstallError(autotune_gate.refusal(gate), gate=gate.kind)
+    if gate.kind == autotune_gate.CLOSED:
+        raise InstallError(_closed({"file": gate.file}, request), gate=gate.kind)
+
+
 def check_record(environment: str, recorded: Mapping[str, Any] | None) -> None:
     """Refuse a complete environment whose gate is not as it was recorded. Raises InstallError.
 
     A tree that is used in place is not held against the record: its state is part of the environment's name.
     """
-    if not recorded or not recorded["file"].startswith(os.path.join(environment, "")):
+    path = recorded["file"] if recorded else ""
+    inside = os.path.join(os.path.realpath(environment), "")
+    if not recorded or not os.path.realpath(path).startswith(inside):
         return
-    path = recorded["file"]
     try:
         if _digest(path) == recorded["sha256"]:
             return

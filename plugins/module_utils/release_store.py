@@ -24,6 +24,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ LAUNCH = "launch.json"
 MANIFEST = "manifest.json"
 PROVEN = "proven"
 _DIRECTORY_MODE = 0o755
+_LARGEST_FILE = 16 << 20
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _PARTIAL = re.compile(r"\.\d+\.partial")
@@ -44,8 +46,8 @@ _NEW_LINK = ".current.partial"
 
 #: The variable that says where FlashInfer compiles its kernels, and the names that the collection gives such places.
 ENV_JIT_CACHE = "FLASHINFER_WORKSPACE_BASE"
-_JIT_CACHE = re.compile(r"flashinfer-[^/]+-cuda[^/]+")
-_JIT_PARTIAL = re.compile(r"\.flashinfer-[^/]+-cuda[^/]+\.partial")
+_JIT_CACHE = re.compile(r"flashinfer-[0-9A-Za-z.+_-]+-cuda[0-9A-Za-z.+_-]+")
+_JIT_PARTIAL = re.compile(rf"\.{_JIT_CACHE.pattern}\.partial")
 
 
 class StoreError(Exception):
@@ -401,7 +403,7 @@ def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
     """Remove all but the newest `keep` releases, the current one, the one before it and the one that served last.
 
     Environments stay, since the next release may ask for one again; those that no release is linked to are named.
-    Kernels that were compiled for a pair of FlashInfer and CUDA go with the last release that has this pair.
+    Kernels that were compiled for a pair of FlashInfer and CUDA go when no release is left that has this pair.
     """
     if keep < 0:
         raise StoreError(f"cannot keep {keep} releases below {root}: give 0 or more (sglang_keep_releases)", keep=keep)
@@ -450,21 +452,46 @@ def _opened(root: str, check_mode: bool) -> Iterator[None]:
 
 
 def _unused_jit_caches(root: str, numbers: Sequence[int]) -> list[str]:
-    """Directories with compiled kernels that none of these releases names. None when one of them cannot be read."""
+    """Directories with compiled kernels that none of these releases compiles in. None when that cannot be told."""
     folder = os.path.join(root, "cache", "jit")
-    there = [name for name in _jit_names(folder) if _JIT_CACHE.fullmatch(name)]
-    if not there:
+    there = [name for name in _jit_names(root) if _JIT_CACHE.fullmatch(name)]
+    named = _jit_workspaces(root, numbers) if there else None
+    if named is None:
         return []
-    named = set()
-    for number in numbers:
-        try:
-            environment = _read_object(os.path.join(root, "releases", str(number)), LAUNCH).get("env")
-        except StoreError:
-            return []
-        if not isinstance(environment, dict):
-            return []
-        named.add(os.path.realpath(str(environment.get(ENV_JIT_CACHE, root))))
-    return [os.path.join(folder, name) for name in there if os.path.realpath(os.path.join(folder, name)) not in named]
+    real = {name: os.path.realpath(os.path.join(folder, name)) for name in there}
+    return [
+        os.path.join(folder, name)
+        for name in there
+        if not any(place == real[name] or place.startswith(real[name] + os.sep) for place in named)
+    ]
+
+
+def _jit_workspaces(root: str, numbers: Sequence[int]) -> set[str] | None:
+    """Where these releases may compile kernels. None when there are no releases, or one of them cannot be read."""
+    if not numbers:
+        return None
+    try:
+        given = _jit_workspaces_in_secrets(root)
+        named = set()
+        for number in numbers:
+            launch = _read_object(os.path.join(root, "releases", str(number)), LAUNCH)
+            values = [*given, str(launch["env"].get(ENV_JIT_CACHE, root))]
+            # The server reads a relative one from where it works.
+            tops = (root, os.path.join(root, str(launch.get("cwd", ""))))
+            named |= {os.path.realpath(os.path.join(top, value)) for top in tops for value in values}
+    except (StoreError, OSError, ValueError, KeyError, AttributeError):
+        return None
+    return named
+
+
+def _jit_workspaces_in_secrets(root: str) -> list[str]:
+    """The launcher reads this file after launch.json. Raises OSError, ValueError."""
+    try:
+        text = _read_text(os.path.join(root, "state", "secrets.env"))
+    except FileNotFoundError:
+        return []
+    lines = [line.partition("=") for line in text.split("\n")]
+    return [value for name, _equals, value in lines if name == ENV_JIT_CACHE]
 
 
 def _remove_jit_caches(root: str, paths: Sequence[str]) -> None:
@@ -475,15 +502,19 @@ def _remove_jit_caches(root: str, paths: Sequence[str]) -> None:
         partial = os.path.join(folder, f".{os.path.basename(path)}.partial")
         _discard(partial)
         os.rename(path, partial)
-    for name in _jit_names(folder):
+    for name in _jit_names(root) if _numbers(root) else []:
         if _JIT_PARTIAL.fullmatch(name):
             _discard(os.path.join(folder, name))
 
 
-def _jit_names(folder: str) -> list[str]:
-    """Directories below cache/jit. The server's user may put a link in its place: where that leads is not looked at."""
+def _jit_names(root: str) -> list[str]:
+    """Directories below cache/jit. The server's user may put a link in its place, and the cache may lie on another
+    disk, where other roots use it: what is not below the root is not looked at."""
+    folder = os.path.join(root, "cache", "jit")
+    if os.path.islink(folder) or not os.path.realpath(folder).startswith(os.path.realpath(root).rstrip("/") + "/"):
+        return []
     try:
-        return [] if os.path.islink(folder) else [name for name in _names(folder) if _is_directory(folder, name)]
+        return [name for name in _names(folder) if _is_directory(folder, name)]
     except OSError:
         return []
 
@@ -695,8 +726,7 @@ def _venv_target(root: str, number: int) -> str:
 
 def _read_object(directory: str, name: str) -> dict[str, Any]:
     try:
-        with open(os.path.join(directory, name), encoding="utf-8") as handle:
-            value = json.load(handle)
+        value = json.loads(_read_text(os.path.join(directory, name)))
     except FileNotFoundError:
         raise StoreError(f"{name} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -706,6 +736,15 @@ def _read_object(directory: str, name: str) -> dict[str, Any]:
     if value.get("schema_version") != SCHEMA_VERSION:
         raise StoreError(f"{name} has schema {value.get('schema_version')}, this collection writes {SCHEMA_VERSION}")
     return value
+
+
+def _read_text(path: str) -> str:
+    """The text of a regular file that is not too large. Raises OSError, ValueError; a pipe is not waited for."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_FILE:
+            raise ValueError(f"not a plain file of at most {_LARGEST_FILE >> 20} MiB")
+        return stream.read(_LARGEST_FILE).decode("utf-8")
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:

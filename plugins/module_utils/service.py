@@ -23,6 +23,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional, Protocol
 
@@ -198,6 +199,9 @@ def wanted(paths: Paths) -> Launch | None:
         raise ServiceError(
             f"cannot read {paths.secrets}: {error.strerror}; run as the server's user or root"
         ) from error
+    # An environment that was removed and built again has other files than those the server has loaded.
+    with suppress(OSError), open(os.path.join(release, "venv", "environment.json"), "rb") as stream:
+        content += stream.read()
     return Launch(hashlib.sha256(content).hexdigest()[:16], release)
 
 

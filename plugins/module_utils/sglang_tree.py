@@ -86,16 +86,32 @@ def of_source(path: str) -> Tree:
 
 def of_python(python: str) -> Tree:
     """The SGLang that `python` would import, without importing it. Raises TreeError."""
-    found = answer_of(python, _ask(python, _LOOK, ""), "places")
-    trees = [os.path.join(place, "srt") for place in found["places"] if os.path.isdir(os.path.join(place, "srt"))]
-    if not trees:
-        why = "no sglang/srt in " + ", ".join(found["places"]) if found["places"] else "SGLang is not installed for it"
+    if os.path.isdir(python):
         raise TreeError(
-            f"looking for SGLang in {python} (Python {found['python']}): {why}; install it there, or give source",
+            f"running {python}: it is a directory; give the interpreter in it, {os.path.join(python, 'bin', 'python')}",
             python=python,
         )
-    version = found["version"] or _version_beside(os.path.dirname(trees[0]))
-    return Tree(trees[0], version, python, found["python"])
+    printed = _ask(python, _LOOK, "")
+    found = answer_of(python, printed, "places")
+    places, version, own = (found.get(name) for name in ("places", "version", "python"))
+    if (
+        not isinstance(places, list)
+        or not all(isinstance(one, str) for one in places)
+        or not isinstance(own, str)
+        or not isinstance(version, (str, type(None)))
+    ):
+        raise TreeError(
+            f"looking for SGLang in {python}: it answered {printed[-200:]!r}; give the interpreter of an environment",
+            python=python,
+        )
+    trees = [os.path.join(place, "srt") for place in places if os.path.isdir(os.path.join(place, "srt"))]
+    if not trees:
+        why = "no sglang/srt in " + ", ".join(places) if places else "SGLang is not installed for it"
+        raise TreeError(
+            f"looking for SGLang in {python} (Python {own}): {why}; install it there, or give source",
+            python=python,
+        )
+    return Tree(trees[0], version or _version_beside(os.path.dirname(trees[0])), python, own)
 
 
 def run_in(python: str, code: str, text: str) -> str:
@@ -169,6 +185,9 @@ def _dist_infos(site: str) -> list[str]:
 
 
 def _text(path: str) -> str:
+    # A pipe in its place would never end.
+    if not os.path.isfile(path):
+        return ""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -176,29 +195,37 @@ def _text(path: str) -> str:
         return ""
 
 
-def original_sha256(tree: Tree, path: str) -> str | None:
-    """Digest of what the file was when it came: from the wheel's RECORD or git's HEAD; None when neither tells."""
+@dataclass(frozen=True)
+class Original:
+    """What a file was when it came: its digest, and its bytes where they are at hand (git has them, RECORD has not)."""
+
+    sha256: str
+    data: bytes | None = None
+
+
+def original(tree: Tree, path: str) -> Original | None:
+    """What a file was when it came, from the wheel's RECORD or git's HEAD; None when neither tells."""
     return _recorded(tree, path) or _committed(path)
 
 
-def _recorded(tree: Tree, path: str) -> str | None:
+def _recorded(tree: Tree, path: str) -> Original | None:
     site = os.path.dirname(os.path.dirname(tree.srt))
     infos = _dist_infos(site)
     # Two of them are the rest of a broken upgrade: which one the file came with is not known.
     if len(infos) != 1:
         return None
     name = os.path.relpath(path, site).replace(os.sep, "/")
-    for row in csv.reader(_text(os.path.join(infos[0], "RECORD")).splitlines()):
-        if len(row) >= 2 and os.path.normpath(row[0]) == name and row[1].startswith("sha256="):
-            digest = row[1][len("sha256=") :]
-            try:
-                return base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
-            except ValueError:
-                return None
+    try:
+        for row in csv.reader(_text(os.path.join(infos[0], "RECORD")).splitlines()):
+            if len(row) >= 2 and os.path.normpath(row[0]) == name and row[1].startswith("sha256="):
+                digest = row[1][len("sha256=") :]
+                return Original(base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex())
+    except (ValueError, csv.Error):
+        return None
     return None
 
 
-def _committed(path: str) -> str | None:
+def _committed(path: str) -> Original | None:
     real = os.path.realpath(path)
     folder, name = os.path.split(real)
     above = folder
@@ -213,7 +240,7 @@ def _committed(path: str) -> str | None:
         done = subprocess.run(command, env=environ, capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
-    return hashlib.sha256(done.stdout).hexdigest() if done.returncode == 0 else None
+    return Original(hashlib.sha256(done.stdout).hexdigest(), done.stdout) if done.returncode == 0 else None
 
 
 def moe_backends(tree: Tree) -> tuple[str, ...] | None:
@@ -255,10 +282,16 @@ def python_files(folder: str) -> Iterator[str]:
             folders[:] = []
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        # What begins with a dot cannot be imported.
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         for name in sorted(names):
             path = os.path.join(here, name)
-            if name.endswith(".py") and os.path.isfile(path) and os.path.realpath(path) not in seen:
+            if (
+                name.endswith(".py")
+                and not name.startswith(".")
+                and os.path.isfile(path)
+                and os.path.realpath(path) not in seen
+            ):
                 seen.add(os.path.realpath(path))
                 yield path
 

@@ -20,6 +20,7 @@ description:
     tried. A directory with such a name belongs to this model and this parallel layout beyond doubt, and all others are
     left alone.
   - Only rank files and half-written files of FlashInfer are removed, and the directory when nothing else is in it.
+  - A set below the architecture of another GPU belongs to another machine that shares the cache, and is left alone.
   - The launcher of role C(sglang_server) does the same before every start. This module is for looking, and for clearing
     a set by hand.
 extends_documentation_fragment:
@@ -50,7 +51,8 @@ options:
     type: path
   state:
     description:
-      - V(consistent) clears a set that is partial, stale or cannot be read, and leaves a complete one alone.
+      - V(consistent) clears a set that is partial, stale or cannot be read, and leaves a complete one alone. With
+        O(root) nothing is cleared when the server reads no results, as when FlashInfer's autotune is switched off.
       - V(absent) clears every set of the server.
     type: str
     choices: [consistent, absent]
@@ -86,7 +88,7 @@ options:
   metadata:
     description:
       - Values that the environment has now, by the names that FlashInfer gives them in C(_metadata), for O(path). What
-        is not given is only compared between the ranks.
+        is not given, or null, is only compared between the ranks.
       - With O(root) these are C(flashinfer_version), C(cuda_version), C(cudnn_frontend_version) and C(gpu), as far as
         they are known without running anything.
     type: dict
@@ -130,7 +132,7 @@ cache_state:
   returned: success
   type: str
   sample: partial
-path:
+directory:
   description: Directory of the set, or the one that would hold it when there is none.
   returned: success
   type: str
@@ -190,7 +192,7 @@ unreadable:
       type: str
 sets:
   description:
-    - All sets of the server, each with C(path), C(key), C(cache_state), C(ranks_expected), C(ranks_present),
+    - All sets of the server, each with C(directory), C(key), C(cache_state), C(ranks_expected), C(ranks_present),
       C(ranks_missing), C(stale) and C(unreadable). A draft model has a set of its own. The values above are those of
       the worst.
   returned: success
@@ -201,10 +203,15 @@ cleared:
   returned: success
   type: list
   elements: str
+msg:
+  description: Why something was not looked for or not cleared, where that is so.
+  returned: when there is something to say
+  type: str
+  sample: "nothing was cleared: --disable-flashinfer-autotune is given"
 """
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -212,8 +219,19 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_ca
 from ansible_collections.tokforge.sglang.plugins.module_utils import release_store, service
 
 
-def look(params: dict[str, Any]) -> tuple[list[core.SetReport], core.SetReport, str]:
-    """The sets, what stands for them when there is none, and the directory they must not lead out of."""
+class Look(NamedTuple):
+    """The sets, what stands for them when there is none, the directory they must not lead out of, what has to be said
+    beside them, and why the server reads none of them (empty when it may)."""
+
+    reports: list[core.SetReport]
+    nothing: core.SetReport
+    within: str
+    note: str = ""
+    unread: str = ""
+
+
+def look(params: dict[str, Any]) -> Look:
+    """What lies there. Raises StoreError, AutotuneCacheError."""
     if params["path"] is not None:
         path = os.path.normpath(params["path"])
         layout = core.Layout(
@@ -224,16 +242,20 @@ def look(params: dict[str, Any]) -> tuple[list[core.SetReport], core.SetReport, 
             params["nnodes"],
             params["node_rank"],
         )
-        metadata = {str(name): str(value) for name, value in params["metadata"].items()}
+        metadata = {str(name): str(value) for name, value in params["metadata"].items() if value is not None}
         report = core.inspect_set(path, layout, core.Current(metadata))
-        return [report], report, os.path.dirname(path)
-    configuration = configure(os.path.realpath(params["root"]), params["release"])
+        return Look([report], report, os.path.dirname(path))
+    content, venv = read_release(os.path.realpath(params["root"]), params["release"])
+    versions = core.installed_versions(venv)
+    unread = core.off_because(content.argv, content.env, versions.get("sglang", ""), versions.get("flashinfer-python"))
+    configuration = core.configure(content.argv, content.env, venv, content.cwd)
     nothing = core.inspect_set(configuration.folder, configuration.identity.layout, core.Current())
-    return core.inspect(configuration), nothing, configuration.cache_dir
+    findings = core.inspect(configuration)
+    return Look(findings.reports, nothing, configuration.cache_dir, findings.note, unread or "")
 
 
-def configure(root: str, number: int | None) -> core.Configuration:
-    """What a release's server reads and writes. Raises StoreError, AutotuneCacheError."""
+def read_release(root: str, number: int | None) -> tuple[release_store.Content, str]:
+    """How a release's server is started, and its environment. Raises StoreError."""
     if number is None:
         number = release_store.read_current(root)
     if number is None:
@@ -247,8 +269,7 @@ def configure(root: str, number: int | None) -> core.Configuration:
             f"cannot tell the autotune cache of release {number} below {root}: {release.broken}; give another release",
             release=number,
         )
-    content = release.content
-    return core.configure(content.argv, content.env, os.path.join(root, "venvs", content.environment), content.cwd)
+    return release.content, os.path.join(root, "venvs", release.content.environment)
 
 
 def refuse_while_serving(root: str) -> None:
@@ -265,31 +286,50 @@ def refuse_while_serving(root: str) -> None:
 
 def carry_out(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Look, clear what has to go (not in check mode), and say what there was. Raises AutotuneCacheError, StoreError."""
-    reports, nothing, within = look(params)
-    everything = params["state"] == "absent"
-    going = [one for one in reports if (one.clearable if everything else not one.consistent)]
+    reports, nothing, within, note, unread = look(params)
+    if params["state"] == "absent":
+        going = [one for one in reports if one.clearable or one.closed]
+    else:
+        going = [] if unread else [one for one in reports if not one.consistent]
     for report in going:
-        core.check_inside(report.path, within)
+        core.check_clearable(report, within)
+    notes = [f"nothing was cleared: {unread}"] if unread and params["state"] != "absent" else []
+    notes += [note] if note else []
+    chief = max(reports, key=lambda report: core.STATES.index(report.state), default=nothing)
     cleared = [path for report in going for path in report.clearable]
     before = [path for report in reports for path in report.clearable]
+    after = [path for path in before if path not in set(cleared)]
+    # All that is said is made before anything is removed: a fault in it changes nothing.
+    result: dict[str, Any] = plain(
+        {
+            **(chief.result() if reports else {**chief.result(), "cache_state": "absent", "key": ""}),
+            "sets": [report.result() for report in reports],
+            "cleared": cleared,
+            "changed": bool(cleared),
+            **({"msg": core.one_line("; ".join(notes))} if notes else {}),
+            "diff": {
+                "before_header": "files of the autotune cache",
+                "before": "".join(f"{path}\n" for path in before),
+                "after_header": "files of the autotune cache",
+                "after": "".join(f"{path}\n" for path in after),
+            },
+        }
+    )
     if going and not check_mode:
         if params["root"] is not None:
             refuse_while_serving(params["root"])
         cleared = [path for report in going for path in core.clear_set(report.path, within)]
-    chief = max(reports, key=lambda report: core.STATES.index(report.state), default=nothing)
-    gone = {path for report in going for path in report.clearable}
-    return {
-        **(chief.result() if reports else {**chief.result(), "cache_state": "absent", "key": ""}),
-        "sets": [report.result() for report in reports],
-        "cleared": cleared,
-        "changed": bool(cleared),
-        "diff": {
-            "before_header": "files of the autotune cache",
-            "before": "".join(f"{path}\n" for path in before),
-            "after_header": "files of the autotune cache",
-            "after": "".join(f"{path}\n" for path in before if path not in gone),
-        },
-    }
+        result.update({"cleared": plain(cleared), "changed": bool(cleared)})
+    return result
+
+
+def plain(value: Any) -> Any:
+    """The same with lone surrogates, which no JSON reader takes, escaped in every text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {plain(name): plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def main() -> None:
@@ -314,7 +354,9 @@ def main() -> None:
     try:
         result = carry_out(module.params, module.check_mode)
     except (core.AutotuneCacheError, release_store.StoreError) as error:
-        module.fail_json(msg=str(error), **error.facts)
+        # Ansible adds the mode and the owner of a `path` to a result.
+        facts = {"directory" if name == "path" else name: fact for name, fact in error.facts.items()}
+        module.fail_json(msg=core.one_line(str(error)), **plain(facts))
     module.exit_json(**result)
 
 

@@ -13,9 +13,11 @@ author: tokforge.sglang contributors (@tokforge)
 description:
   - SGLang lets FlashInfer profile its MoE kernels at start-up only for the MoE runner backends that stand in a
     collection in its source. Opening the gate puts a backend there, closing it brings back the release's own bytes.
-  - SGLang is found without importing it. The gate is read from the syntax tree, never by searching the text, and
-    only its collection is edited. The result is read again, and must be the same program but for the one name,
-    before it takes the file's place in one step. Mode, owner and links stay; a file that is hard linked into a
+  - SGLang is found without importing it. The gate is read from the syntax tree, never by searching the text, and only
+    its collection is edited. The function is followed, with everything but the backend undecided, to see that naming
+    the backend there decides; where something else does, nothing is edited.
+  - The result is read again, and must be the same program but for the one name, before it takes the file's place in one
+    step. Mode and links stay, owner and attributes where the caller may keep them. A file that is hard linked into a
     package cache is replaced, and the cache keeps its own.
   - What was done is kept beside the file in C(.<name>.tokforge-gate.json), from which closing restores the original
     bytes.
@@ -171,12 +173,16 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, environment_build, sglang_tree
 from ansible_collections.tokforge.sglang.plugins.module_utils.autotune_gate import Change, Gate, Source
 
+#: How often to look again when somebody else changes the file meanwhile.
+TRIES = 20
+
 
 def tree_of(params: dict[str, Any]) -> sglang_tree.Tree:
     """The SGLang that is meant. Raises TreeError."""
-    if params["source"]:
-        return sglang_tree.of_source(os.path.abspath(params["source"]))
-    return sglang_tree.of_python(os.path.abspath(params["python"]))
+    for name, find in (("source", sglang_tree.of_source), ("python", sglang_tree.of_python)):
+        if params[name] is not None:
+            return find(os.path.abspath(params[name]) if params[name] else "")
+    raise sglang_tree.TreeError("looking for SGLang: neither python nor source is given; give one of them")
 
 
 def facts(before: Gate, after: Gate) -> dict[str, Any]:
@@ -216,8 +222,18 @@ def sealed(tree: sglang_tree.Tree) -> str | None:
 
 def run(module: AnsibleModule) -> dict[str, Any]:
     """What the module returns. Raises GateError and TreeError."""
+    tree = tree_of(module.params)
+    for _time in range(TRIES):
+        try:
+            return settle(module, tree)
+        except autotune_gate.MeanwhileError as error:
+            again = error
+    raise again
+
+
+def settle(module: AnsibleModule, tree: sglang_tree.Tree) -> dict[str, Any]:
+    """Look, decide and do. Raises GateError and TreeError."""
     params = module.params
-    tree = tree_of(params)
     gate, source = autotune_gate.examine(tree, params["backend"])
     known = {**facts(gate, gate), "changed": False, "restart_required": False}
     if source is None:
@@ -226,10 +242,10 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         return {"msg": autotune_gate.refusal(gate), **known}
     try:
         change = autotune_gate.plan(gate, source, params["state"])
-        if not module.check_mode:
-            autotune_gate.apply(source, change)
+        autotune_gate.apply(source, change, module.check_mode)
     except (autotune_gate.GateError, sglang_tree.TreeError) as error:
-        raise autotune_gate.GateError(str(error), **{**known, **error.facts}) from error
+        error.facts = {**known, **error.facts}
+        raise
     environment = sealed(tree) if change.changed else None
     if environment:
         module.warn(
@@ -239,7 +255,8 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     result = {**facts(gate, change.after), "changed": change.changed, "restart_required": change.changed}
     # The whole file twice, so that line numbers are true; nobody wants it in a result without --diff.
     shown = {"diff": diff_of(source, change)} if module._diff else {}
-    return {"msg": change.message, **result, **shown}
+    would = "check mode, nothing was written: would have " if change.changed and module.check_mode else ""
+    return {"msg": would + change.message, **result, **shown}
 
 
 def main() -> None:

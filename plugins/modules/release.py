@@ -47,7 +47,8 @@ options:
       - V(absent) removes O(release). The current release is refused.
       - V(pruned) removes all releases but the newest O(keep), the current one, the one that was current before it, and
         the one that served last. It also removes the directories below C(ROOT/cache/jit) in which FlashInfer compiled
-        kernels for a pair of FlashInfer and CUDA that no release has any more.
+        kernels for a pair of FlashInfer and CUDA that no release has any more. None goes when a release cannot be
+        read, or when C(ROOT/cache) leads out of the root.
     type: str
     choices: [staged, current, proven, restored, absent, pruned]
     default: staged
@@ -136,7 +137,8 @@ options:
       - Version of FlashInfer in the environment. Left out where there is none.
       - With O(cuda) it names the directory below C(ROOT/cache/jit) in which FlashInfer compiles its kernels, so that
         releases with the same pair share them and others never do. Without one of them that is C(ROOT/cache).
-        C(FLASHINFER_WORKSPACE_BASE) in O(env) is used instead and never removed.
+        C(FLASHINFER_WORKSPACE_BASE) in O(env) is used instead and not removed
+        while a release names it. Versions have at most 64 characters.
     type: str
   cuda:
     description: CUDA version that torch in the environment was built for. Left out for a build without CUDA.

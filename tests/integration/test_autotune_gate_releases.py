@@ -216,7 +216,9 @@ def test_release_has_the_gate_that_it_is_known_for(site: Path, version: str) -> 
         commented = {comment.value: comment.line for comment in source.collection.commented}
         lines = {CUTLASS: known.cutlass, "flashinfer_trtllm_routed": known.routed}
         assert commented == {backend: line for backend, line in lines.items() if line}
-        assert source.sha256 == wheel_parts.recorded_sha256(site, gate_file(site, version)) == source.original_sha256
+        assert source.original is not None
+        recorded = wheel_parts.recorded_sha256(site, gate_file(site, version))
+        assert source.sha256 == recorded == source.original.sha256
 
     choices = sglang_tree.moe_backends(tree)
     assert choices is None or CUTLASS in choices

@@ -173,11 +173,65 @@ def test_what_cannot_be_opened_is_refused_before_anything_is_written(
     assert not Path(request.root).exists()
 
 
-def test_a_backend_that_the_release_does_not_have_leaves_no_environment(request_: Request) -> None:
+def test_a_backend_that_a_locked_release_does_not_have_is_refused_before_anything_is_written(request_: Request) -> None:
+    for check_mode in (True, False):
+        with pytest.raises(InstallError, match="did you mean flashinfer_cutlass") as caught:
+            environment.ensure(opened(request_, "flashinfer_cutlas"), check_mode)
+        assert "flashinfer_mxfp4" in caught.value.facts["choices"]
+    assert not Path(request_.root).exists()
+
+
+def test_a_backend_that_another_release_does_not_have_leaves_no_environment(tmp_path: Path) -> None:
+    request = asked(tmp_path, "0.5.9", CLOSED)
     with pytest.raises(InstallError, match="did you mean flashinfer_cutlass") as caught:
-        environment.ensure(opened(request_, "flashinfer_cutlas"))
+        environment.ensure(opened(request, "flashinfer_cutlas"))
     assert caught.value.facts["choices"] == ["auto", "flashinfer_cutlass", "flashinfer_trtllm"]
-    assert [path for path in Path(request_.root, "venvs").glob("*") if path.is_dir()] == []
+    assert [path for path in Path(request.root, "venvs").glob("*") if path.is_dir()] == []
+
+
+def test_a_changed_file_is_seen_however_the_root_is_spelled(request_: Request, tmp_path: Path) -> None:
+    outcome = environment.ensure(request_)
+    gate_of(outcome).unlink()
+    link = tmp_path / "link"
+    link.symlink_to(request_.root)
+    for root in (str(link), f"{tmp_path}/./root", f"{tmp_path}/wheels-0.5.12.post1/../root"):
+        with pytest.raises(InstallError, match="after the environment was built"):
+            environment.ensure(replace(request_, root=root))
+
+
+def tree_with(tmp_path: Path, source: str) -> str:
+    tree = tmp_path / "tree"
+    for name, text in files(source).items():
+        path = tree / "python" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tree / "python" / "pyproject.toml").write_text("[project]\nname = 'sglang'\n")
+    return str(tree)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [(CLOSED, "used in place is not edited: open it with the module"), ("X = 1\n", "came with one")],
+)
+def test_a_source_tree_that_is_not_open_is_refused_before_anything_is_made(
+    tmp_path: Path, source: str, words: str
+) -> None:
+    tree = Source("checkout", tree_with(tmp_path, source), version="0.5.12")
+    (tmp_path / "tree/python/sglang/version.py").write_text('__version__ = "0.5.12"\n')
+    request = replace(asked(tmp_path, "0.5.12", CLOSED), source=tree)
+    for check_mode in (True, False):
+        with pytest.raises(InstallError, match=words):
+            environment.ensure(opened(request), check_mode)
+    assert not Path(request.root).exists()
+
+
+def test_a_source_tree_that_is_open_already_needs_no_edit(tmp_path: Path) -> None:
+    tree = Source("checkout", tree_with(tmp_path, OPEN), version="0.5.24")
+    # What the lock says of the release it replaces does not count.
+    request = replace(asked(tmp_path, "0.5.5", OPEN), source=tree)
+    outcome = environment.ensure(opened(request), check_mode=True)
+    assert outcome.changed
+    assert outcome.id == environment.ensure(request, check_mode=True).id
 
 
 def test_a_structure_that_is_not_known_leaves_no_environment(tmp_path: Path) -> None:

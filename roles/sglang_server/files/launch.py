@@ -8,7 +8,8 @@
 The same file runs under systemd and under supervisor. It reads ROOT/current/launch.json (the link is resolved once, so
 a switch
 in mid-start cannot mix two releases) and ROOT/state/secrets.env, marks the environment with TOKFORGE_RELEASE and
-TOKFORGE_LAUNCH_ID, and becomes the release's own interpreter.
+TOKFORGE_LAUNCH_ID, and becomes the release's own interpreter. Other names that begin with TOKFORGE_ are heeded in
+launch.json only, but for those of the two keys in secrets.env.
 
 Tuning results. Every rank keeps FlashInfer's results in a file of its own, and a server in which only some ranks find
 theirs can hang. A crash while they are written leaves just that, and it is this file that starts the server again after
@@ -29,6 +30,7 @@ Exit code 78 (EX_CONFIG): the files are not fit to start from; the reason is the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -48,40 +50,69 @@ SECRET_NAMES = "TOKFORGE_SECRET_NAMES"  # noqa: S105 (a name)
 REDACTED = "<redacted>"
 # A shorter value would be found inside ordinary words and numbers of the log.
 SHORTEST_SECRET = 8
+# Names that the collection decides. From elsewhere only the keys above are taken.
+OWN_PREFIX = "TOKFORGE_"
+LARGEST_FILE = 16 << 20
+LONGEST_LINE = 1500
+
+
+def tell(line: str) -> None:
+    """Write one line to the log. A log that cannot be written is no reason to be down."""
+    shown = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
+    if len(shown) > LONGEST_LINE:
+        shown = f"{shown[: LONGEST_LINE - 505]} ... {shown[-500:]}"
+    if sys.stderr is None:  # it was closed, and something else may have its number now
+        return
+    with contextlib.suppress(OSError):
+        # Not through sys.stderr, which would try once more, and fail, when the interpreter ends.
+        os.write(2, (shown + "\n").encode("utf-8"))
 
 
 def refuse(message: str) -> NoReturn:
-    sys.stderr.write("launch.py: " + message + "\n")
+    tell("launch.py: " + message)
     sys.exit(EX_CONFIG)
+
+
+def say(line: str) -> None:
+    tell("tokforge: " + line)
+
+
+def read_regular(descriptor: int, path: str) -> bytes:
+    """What is in an open file. It was opened without waiting, so that a pipe in its place is seen here."""
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_FILE:
+            refuse(f"cannot read {path}: it is not a plain file of at most {LARGEST_FILE >> 20} MiB; write it again")
+        return stream.read(LARGEST_FILE)
 
 
 def read_launch(release: str) -> tuple[bytes, dict[str, Any]]:
     path = os.path.join(release, "launch.json")
     try:
-        with open(path, "rb") as stream:
-            raw = stream.read()
+        raw = read_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK), path)
         launch = json.loads(raw)
     except OSError as error:
         refuse(f"cannot read {path}: {error.strerror}; stage and activate a release first")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         refuse(f"{path} is not JSON: {error}; stage the release again")
     if not isinstance(launch, dict) or launch.get("schema_version") != 1 or not isinstance(launch.get("argv"), list):
         refuse(f"{path} has no schema_version 1 with a list argv; stage the release again")
+    if not isinstance(launch.get("env") or {}, dict) or not isinstance(launch.get("cwd") or "", str):
+        refuse(f"{path} has an env that is no object or a cwd that is no text; stage the release again")
     return raw, launch
 
 
 def read_secrets(path: str) -> tuple[bytes, dict[str, str]]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b"", {}
     except OSError as error:
         refuse(f"cannot read {path}: {error.strerror}; it must be a plain file that the server's user can read")
-    with os.fdopen(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
-            refuse(f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may read secrets; set it to 0600")
-        raw = stream.read()
+    mode = os.fstat(descriptor).st_mode
+    if mode & 0o077:
+        refuse(f"{path} has mode {stat.S_IMODE(mode):04o}: others may read secrets; set it to 0600")
+    raw = read_regular(descriptor, path)
     secrets = {}
     for number, line in enumerate(raw.decode("utf-8").split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -89,7 +120,8 @@ def read_secrets(path: str) -> tuple[bytes, dict[str, str]]:
         name, separator, value = line.partition("=")
         if not separator or not name.isidentifier():
             refuse(f"{path} line {number} is not NAME=value; write the file again")
-        secrets[name] = value
+        if name in KEY_FLAGS or not name.startswith(OWN_PREFIX):
+            secrets[name] = value
     return raw, secrets
 
 
@@ -108,23 +140,31 @@ def settle_autotune_cache(venv: str, arguments: list[str], environment: dict[str
     except FileNotFoundError:
         say(f"autotune cache not checked: {path} is missing; run the role sglang_server again")
         return
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         say(f"autotune cache not checked: {path} cannot be loaded ({error!r}); run the role sglang_server again")
         return
+    # A file that was cut has not even this.
+    reason_to_be_down = getattr(core, "AutotuneCacheError", None)
     try:
         line = core.before_start(arguments, environment, venv, cwd)
-    except core.AutotuneCacheError as error:
-        refuse(f"{error}. The server is not started: ranks that disagree about it can wait for each other and hang")
-    except Exception as error:
+        if isinstance(line, str):
+            say(line)
+        elif line is not None:
+            raise TypeError(f"{path} gave {line!r}")
+    except (Exception, SystemExit) as error:
+        if isinstance(reason_to_be_down, type) and isinstance(error, reason_to_be_down):
+            refuse(f"{error}. The server is not started: ranks that disagree about it can wait for each other and hang")
         # A fault in the check is no reason to be down.
-        say(f"autotune cache not checked: {error!r}; report this, the server starts all the same")
-        return
-    if line:
-        say(line)
+        say(f"autotune cache not checked: {error!r}; run the role sglang_server again, the server starts all the same")
 
 
-def say(line: str) -> None:
-    sys.stderr.write("tokforge: " + " ".join(line.split("\n")) + "\n")
+def built(marker: str) -> bytes:
+    """What says when and from what the environment was built: one that was built anew is another launch."""
+    try:
+        with open(marker, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
 
 
 def outside(root: str) -> NoReturn:
@@ -139,12 +179,13 @@ def outside(root: str) -> NoReturn:
 
     # What the shell of whoever started the service manager says about Python is not this server's: PYTHONPATH mixes
     # packages into the environment, and PYTHONDONTWRITEBYTECODE makes every start compile 6,800 files again (15 s).
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", OWN_PREFIX))}
     environment["PYTHONUNBUFFERED"] = "1"
     environment.update({str(name): str(value) for name, value in (launch.get("env") or {}).items()})
     environment.update(secrets)
     environment["TOKFORGE_RELEASE"] = release
-    environment["TOKFORGE_LAUNCH_ID"] = hashlib.sha256(launch_bytes + secret_bytes).hexdigest()[:16]
+    content = launch_bytes + secret_bytes + built(os.path.join(release, "venv", "environment.json"))
+    environment["TOKFORGE_LAUNCH_ID"] = hashlib.sha256(content).hexdigest()[:16]
     arguments = [str(argument) for argument in launch["argv"]]
     cwd = launch.get("cwd") or root
     settle_autotune_cache(os.path.join(release, "venv"), arguments, environment, cwd)
@@ -155,8 +196,10 @@ def outside(root: str) -> NoReturn:
         os.chdir(cwd)
     except OSError as error:
         refuse(f"cannot work in {cwd}: {error.strerror}; check the release's cwd")
-    sys.stderr.flush()
-    os.execve(python, [python, *arguments], environment)  # noqa: S606 (that there is no shell is the point)
+    try:
+        os.execve(python, [python, *arguments], environment)  # noqa: S606 (that there is no shell is the point)
+    except (OSError, ValueError) as error:
+        refuse(f"cannot run {python}: {error}; check the arguments and the environment in launch.json")
 
 
 def hide_in_logs(values: list[str]) -> None:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class Root:
         for rank in range(number):
             (self.set / f"rank_tp{rank}_pp0_dp0.json").write_text("{}")
 
-    def start(self, code: int = 0) -> tuple[str, str]:
+    def start(self, code: int = 0, **env: str) -> tuple[str, str]:
         """What the launcher says, and what the server says."""
         done = subprocess.run(
             [sys.executable, str(self.path / "bin/launch.py"), str(self.path)],
@@ -62,6 +63,8 @@ class Root:
             text=True,
             check=False,
             cwd="/",
+            env={**os.environ, **env},
+            timeout=60,
         )
         assert done.returncode == code, done.stderr
         return done.stderr, done.stdout
@@ -135,13 +138,84 @@ def test_older_deployment_starts_and_says_what_is_missing(root: Root) -> None:
         "this is not Python",
         "raise SystemError('while it is loaded')",
         "class AutotuneCacheError(Exception): pass\ndef before_start(*a): raise ZeroDivisionError('two\\nlines')",
+        "",
+        "\0",
+        "raise SystemExit(0)",
+        "def before_start(*a): raise ValueError('\\x1b\\r\\u2028')",
+        "AutotuneCacheError = 'cut'\ndef before_start(*a): raise ValueError",
+        "class AutotuneCacheError(Exception): pass\ndef before_start(*a): raise SystemExit(3)",
+        "class AutotuneCacheError(Exception): pass\ndef before_start(*a): return 5",
     ],
 )
 def test_fault_in_the_check_does_not_keep_the_server_down(root: Root, broken: str) -> None:
     (root.path / "bin/autotune_cache.py").write_text(broken)
     said, server = root.start()
-    assert said.startswith("tokforge: autotune cache not checked: ") and said.count("\n") == 1
+    assert said.startswith("tokforge: autotune cache not checked: ") and said[:-1].isprintable()
     assert server == "SERVER none\n"
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_log_that_cannot_be_written_does_not_keep_the_server_down(root: Root, redirection: str) -> None:
+    words = [sys.executable, str(root.path / "bin/launch.py"), str(root.path)]
+    shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *words]
+    root.ranks(6)
+    assert subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=True).stdout == "SERVER none\n"
+    (root.path / "releases/1/launch.json").unlink()
+    assert subprocess.run(shell, check=False).returncode == 78
+
+
+def test_reason_to_be_down_is_one_line_of_bounded_length(root: Root) -> None:
+    (root.path / "releases/1/launch.json").unlink()
+    (root.path / "current").unlink()
+    (root.path / "current").symlink_to("releases/" + "\x1b[31m\n" + "x" * 200)
+    said, _server = root.start(78)
+    assert said[:-1].isprintable() and "\\x1b[31m\\nxxx" in said and len(said) <= 1501
+
+
+def test_pipe_in_the_place_of_a_file_is_not_waited_for(root: Root) -> None:
+    launch = root.path / "releases/1/launch.json"
+    text = launch.read_text()
+    launch.unlink()
+    os.mkfifo(launch)
+    assert "not a plain file" in root.start(78)[0]
+    launch.unlink()
+    launch.write_text(text)
+    (root.path / "model/config.json").unlink()
+    os.mkfifo(root.path / "model/config.json")
+    assert root.start()[1] == "SERVER none\n"
+    os.mkfifo(root.path / "state/secrets.env", 0o600)
+    assert "not a plain file" in root.start(78)[0]
+
+
+@pytest.mark.parametrize("change", [{"env": ["x"]}, {"cwd": 5}, {"env": {"A": "\0"}}, {"argv": ["\ud800"]}])
+def test_launch_json_that_nothing_can_be_started_from_is_refused(root: Root, change: dict[str, Any]) -> None:
+    launch = root.path / "releases/1/launch.json"
+    launch.write_text(json.dumps({**json.loads(launch.read_text()), **change}))
+    said, server = root.start(78)
+    assert "launch.py: " in said and "Traceback" not in said and server == ""
+
+
+def test_policy_counts_from_the_release_only(root: Root) -> None:
+    root.ranks(6)
+    secrets = root.path / "state/secrets.env"
+    secrets.touch(0o600)
+    secrets.write_text("TOKFORGE_AUTOTUNE_CACHE=keep\n")
+    said, server = root.start(TOKFORGE_AUTOTUNE_CACHE="keep")
+    assert said.endswith("partial (tp0..tp5 of 8 ranks), cleared\n") and server == "SERVER none\n"
+
+
+def test_server_starts_with_stale_results_that_cannot_go_and_that_nobody_loads(root: Root) -> None:
+    root.ranks(8)
+    for path in root.set.iterdir():
+        path.write_text('{"_metadata": {"flashinfer_version": "0.7.1"}, "op": 1}')
+    text = (root.path / "bin/autotune_cache.py").read_text()
+    broken = "def clear_set(path, within):\n    raise AutotuneCacheError('cannot clear it')\n"
+    (root.path / "bin/autotune_cache.py").write_text(f"{text}\n\n{broken}")
+    said, server = root.start()
+    assert "not cleared (cannot clear it), ignored by all ranks alike" in said and server.count("rank_tp") == 8
+    (root.set / "rank_tp3_pp0_dp0.json").unlink()
+    said, server = root.start(78)
+    assert "sglang_autotune_cache_policy: keep" in said and server == ""
 
 
 def test_server_with_secrets_is_checked_once(root: Root) -> None:

@@ -499,11 +499,34 @@ def test_set_that_leads_out_of_the_cache_is_refused(tmp_path: Path) -> None:
     cache, elsewhere = tmp_path / "cache", eight(tmp_path / "cachet" / "real", range(3))
     cache.mkdir()
     (cache / "set").symlink_to(elsewhere)
-    (cache / "deep").symlink_to(elsewhere.parent)
-    for path in (cache / "set", cache / "deep" / "real"):
-        with pytest.raises(core.AutotuneCacheError, match="outside of"):
-            core.clear_set(str(path), str(cache))
+    with pytest.raises(core.AutotuneCacheError, match="outside of"):
+        core.clear_set(str(cache / "set"), str(cache))
     assert len(list(elsewhere.iterdir())) == 3 and (cache / "set").is_symlink()
+
+
+def test_links_above_a_set_are_the_owners_choice(tmp_path: Path) -> None:
+    cache, disk = tmp_path / "cache", tmp_path / "disk"
+    mine = eight(disk / "sm100" / "0123456789abcdef", range(3))
+    cache.mkdir()
+    (cache / "flashinfer").symlink_to(disk)
+    (mine.parent / "link").symlink_to(mine.name)
+    assert core.clear_set(str(cache / "flashinfer" / "sm100" / "link"), str(cache)) == [
+        str(cache / "flashinfer" / "sm100" / "link")
+    ]
+    assert len(core.clear_set(str(cache / "flashinfer" / "sm100" / mine.name), str(cache))) == 3
+    assert not mine.exists()
+
+
+def test_directories_with_the_name_of_a_half_written_file_stay(tmp_path: Path) -> None:
+    mine = eight(tmp_path / "set", range(2))
+    (mine / ".autotuner_a.tmp" / "somebodys").mkdir(parents=True)
+    (mine / ".autotuner_b.tmp").mkdir()
+    os.mkfifo(mine / ".autotuner_c.tmp")
+    (mine / ".autotuner_d.tmp").symlink_to("nowhere")
+    report = core.inspect_set(str(mine), EIGHT, core.Current())
+    assert core.clear_set(str(mine), str(tmp_path)) == report.clearable
+    assert report.clearable[0].endswith(".autotuner_d.tmp") and len(report.clearable) == 3
+    assert sorted(os.listdir(mine)) == [".autotuner_a.tmp", ".autotuner_b.tmp", ".autotuner_c.tmp"]
 
 
 def test_set_that_is_a_link_within_the_cache_is_only_unlinked(tmp_path: Path) -> None:
@@ -608,6 +631,8 @@ def test_whatever_lies_there_clearing_leads_to_absent(
     report = core.inspect_set(str(mine), core.Layout(4), core.Current(HERE))
     wrong = {"torn", "list", "dir"}.intersection(kinds)
     gone = sum(kind in ("none", "link") for kind in kinds)
+    if {"good", "other", "torn", "list", "dir"}.intersection(kinds):
+        gone += kinds.count("bare")
     expected = "partial" if 0 < gone < 4 else "absent" if gone else "complete"
     expected = "unreadable" if wrong else "stale" if "other" in kinds else expected
     assert report.state == expected
@@ -673,7 +698,7 @@ class Server:
         return core.configure(self.argv, self.env, str(self.venv), "/", self.gpus)
 
     def found(self) -> list[tuple[str, str]]:
-        return [(report.path, report.state) for report in core.inspect(self.configuration())]
+        return [(report.path, report.state) for report in core.inspect(self.configuration()).reports]
 
     def start(self) -> str | None:
         return core.before_start(self.argv, self.env, str(self.venv), "/", self.gpus)
@@ -748,7 +773,7 @@ def test_given_values_fix_their_part(tmp_path: Path) -> None:
     server = Server(tmp_path, "--moe-runner-backend", "flashinfer_trtllm", "--dtype=half", "--quantization", "fp8")
     wrong = [server.set("fp8", "flashinfer_trtllm", 8, 1, 1, 1, "Qwen3MoeConfig"), server.set(*AUTO)]
     for folder in wrong:
-        eight(folder, range(2))
+        eight(folder)
     assert server.found() == []
     key = key_of(server.model, "torch.float16", "fp8", "flashinfer_trtllm", 8, 1, 1, 1, "Qwen3MoeConfig")
     mine = eight(wrong[0].with_name(key), range(2))
@@ -819,9 +844,287 @@ def test_same_key_of_another_architecture_is_another_machines(tmp_path: Path) ->
     for number in range(8):
         rank_file(other, number, gpu="NVIDIA H200")
     assert server.found() == [(str(mine), "complete")]
-    # Alone it may be this machine's, whose GPUs were replaced.
     core.clear_set(str(mine), str(server.cache))
-    assert server.found() == [(str(other), "stale")]
+    before = tree(tmp_path)
+    assert (server.found(), server.start()) == ([], f"autotune cache {other.parent.parent}: absent")
+    (other / "rank_tp0_pp0_dp0.json").unlink()
+    assert server.found() == []
+    assert tree(tmp_path).keys() == before.keys() - {str((other / "rank_tp0_pp0_dp0.json").relative_to(tmp_path))}
+    # Below this machine's own architecture it would be loaded.
+    for number in range(8):
+        rank_file(mine, number, gpu="NVIDIA B300")
+    assert server.found() == [(str(mine), "stale")]
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("NVIDIA H100 80GB HBM3", "sm90"),
+        ("NVIDIA H200", "sm90"),
+        ("NVIDIA GH200 480GB", "sm90"),
+        ("NVIDIA A100-SXM4-80GB", "sm80"),
+        ("NVIDIA B200", "sm100"),
+        ("NVIDIA GB200", "sm100"),
+        ("NVIDIA B300 SXM6 AC", "sm103"),
+        ("NVIDIA GB300", "sm103"),
+        ("NVIDIA L4", "sm89"),
+        ("NVIDIA L40S", "sm89"),
+        ("NVIDIA GeForce RTX 4090", "sm89"),
+        ("NVIDIA RTX 6000 Ada Generation", "sm89"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "sm120"),
+        ("NVIDIA GeForce RTX 5090", "sm120"),
+        ("NVIDIA GeForce RTX 5070 Ti", "sm120"),
+        ("NVIDIA GB10", "sm121"),
+        ("NVIDIA A10", "sm86"),
+        ("NVIDIA A40", "sm86"),
+        ("NVIDIA GeForce RTX 3090", "sm86"),
+        ("NVIDIA RTX A6000", "sm86"),
+        ("NVIDIA RTX 5000 Ada Generation", None),
+        ("NVIDIA B2000", None),
+        ("Quadro RTX 6000", None),
+        ("", None),
+    ],
+)
+def test_architecture_is_told_by_the_name_of_the_gpu(name: str, arch: str | None) -> None:
+    assert core.arch_of(name) == arch
+
+
+def test_unknown_gpu_leaves_what_others_wrote_as_a_whole(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    other, mine = server.set(*AUTO, arch="sm90"), server.set(*AUTO)
+    for path in (tmp_path / "gpus").rglob("information"):
+        path.write_text(path.read_text().replace("B200", "Z9000"))
+    for number in range(6):
+        rank_file(other, number, gpu="NVIDIA H200")
+        rank_file(mine, number, gpu="NVIDIA Z9000")
+    assert server.start() == f"autotune cache {mine}: partial (tp0..tp5 of 8 ranks), cleared"
+    assert not mine.exists() and len(list(other.iterdir())) == 6
+    assert server.start() == f"autotune cache {other.parent.parent}: absent"
+    assert len(list(other.iterdir())) == 6
+
+
+def test_masked_gpu_clears_nothing_that_lies_below_several_architectures(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    first, second = eight(server.set(*AUTO)), eight(server.set(*AUTO, arch="sm90"))
+    server.gpus = str(tmp_path / "none")
+    assert server.found() == sorted([(str(first), "complete"), (str(second), "complete")])
+    (second / "rank_tp3_pp0_dp0.json").unlink()
+    before = tree(tmp_path)
+    line = server.start() or ""
+    assert "sm100 and sm90: not checked, nothing tells which of them this machine's GPU has" in line
+    assert tree(tmp_path) == before
+    shutil.rmtree(first)
+    assert (server.start() or "").endswith(", cleared")
+
+
+@pytest.mark.parametrize(
+    ("parts", "dtype"),
+    [
+        (("minimax_m3_nvfp4", "flashinfer_cutlass", 8, 1, 1, 1, "DeepseekV3Config"), "torch.bfloat16"),
+        (("fp8", "auto", 8, 1, 1, 8, "Qwen3MoeConfig"), "torch.float32"),
+        (("None", "flashinfer_trtllm", 8, 1, 1, 1, "PretrainedConfig"), "torch.bfloat16"),
+    ],
+)
+def test_mixed_set_of_another_configuration_is_cleared_and_a_whole_one_is_nobodys(
+    tmp_path: Path, parts: tuple[Any, ...], dtype: str
+) -> None:
+    words = ["--moe-runner-backend", "flashinfer_trtllm", "--dtype", "bfloat16", "--quantization", "modelopt_fp4"]
+    server = Server(tmp_path, *words)
+    mine = eight(server.set(*AUTO).with_name(key_of(server.model, dtype, *parts)))
+    before = tree(tmp_path)
+    assert server.start() == f"autotune cache {mine.parent.parent}: absent"
+    assert tree(tmp_path) == before
+    (mine / "rank_tp3_pp0_dp0.json").unlink()
+    assert (server.start() or "").endswith("of 8 ranks), cleared")
+    assert not mine.exists()
+
+
+def test_mixed_set_of_another_draft_model_is_cleared(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--speculative-algorithm", "EAGLE", "--moe-runner-backend", "flashinfer_trtllm")
+    end = "|candidate_selection=v2_default|skip_ops=|draft_quant=None"
+    mine = eight(server.set("None", "auto", 8, 1, 1, 1, "DeepseekV3Config", end=end), range(2))
+    assert server.found() == [(str(mine), "partial")]
+
+
+def test_draft_set_that_is_found_does_not_end_the_search_for_the_models_own(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--speculative-algorithm", "EAGLE", "--moe-runner-backend", "flashinfer_cutlass")
+    end = "|candidate_selection=v2_default|skip_ops=|draft_quant=None"
+    draft = eight(server.set(*AUTO, end=end))
+    mine = eight(server.set("fp8", "auto", 8, 1, 1, 1, "Qwen3MoeConfig"), range(2))
+    assert server.found() == sorted([(str(draft), "complete"), (str(mine), "partial")])
+
+
+def test_model_without_a_config_is_looked_for_with_every_quantization(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--moe-runner-backend", "flashinfer_cutlass")
+    (server.model / "config.json").rename(server.model / "params.json")
+    mine = eight(server.set("compressed-tensors", "flashinfer_cutlass", 8, 1, 1, 1, "PretrainedConfig"))
+    assert server.found() == [(str(mine), "complete")]
+
+
+def test_start_says_when_there_are_too_many_names_to_try(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    (server.model / "config.json").unlink()
+    auto = server.venv / "lib/python3.11/site-packages/transformers/models/auto/configuration_auto.py"
+    auto.write_text("\n".join(f'("m{number}", "M{number}Config"),' for number in range(900)))
+    other = eight(server.set(*AUTO).with_name("0123456789abcdef"), range(2))
+    start = time.process_time()
+    line = server.start()
+    assert time.process_time() - start < 1.5  # 0.3 s where nothing else runs
+    assert line == f"autotune cache {other.parent.parent}: not every name could be tried"
+    assert len(list(other.iterdir())) == 2
+
+
+def test_empty_cache_directory_is_where_the_server_works(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.env["SGLANG_CACHE_DIR"] = ""
+    configuration = core.configure(server.argv, server.env, str(server.venv), "/srv", server.gpus)
+    assert configuration.folder == "/srv/flashinfer/autotune/0.7.2"
+
+
+def test_replica_behind_a_router_has_its_own_ranks(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.env["SGLANG_DP_RANK"] = "3"
+    mine = server.set(*AUTO)
+    for number in range(7):
+        rank_file(mine, number, dp=3)
+    rank_file(mine, 7)
+    assert server.found() == [(str(mine), "partial")]
+    rank_file(mine, 7, dp=3)
+    assert server.found() == [(str(mine), "complete")]
+
+
+@pytest.mark.parametrize("words", [["--enable-deepep-waterfill"], ["--enable-prefill-cp"], ["--dwdp-size", "2"]])
+def test_experts_may_be_spread_over_all_ranks(tmp_path: Path, words: list[str]) -> None:
+    server = Server(tmp_path, *words)
+    mine = eight(server.set("None", "auto", 8, 1, 1, 8, "Qwen3MoeConfig"))
+    assert server.found() == [(str(mine), "complete")]
+
+
+# --- files that are not what they should be ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["{}", '{"_metadata": {}}', json.dumps({"_metadata": HERE})])
+def test_rank_without_results_beside_ranks_with_some_is_missing(tmp_path: Path, content: str) -> None:
+    eight(tmp_path)
+    place = tmp_path / "rank_tp3_pp0_dp0.json"
+    place.write_text(content)
+    report = core.inspect_set(str(tmp_path), EIGHT, core.Current())
+    assert report.ranks_missing == (core.Rank(3, 0, 0),)
+    assert report.state in ("partial", "stale") and not report.consistent
+    for number in range(8):
+        rank_file(tmp_path, number).write_text(json.dumps({"_metadata": HERE}))
+    assert state(tmp_path) == "complete"
+
+
+def test_stage_without_any_operator_to_tune_has_no_results_rightly(tmp_path: Path) -> None:
+    for pp in (0, 1):
+        for tp in (0, 1):
+            rank_file(tmp_path, tp, pp)
+    for tp in (0, 1):
+        (tmp_path / f"rank_tp{tp}_pp1_dp0.json").write_text(json.dumps({"_metadata": HERE}))
+    assert state(tmp_path, core.Layout(2, 2)) == "complete"
+    rank_file(tmp_path, 0, 1)
+    assert state(tmp_path, core.Layout(2, 2)) == "partial"
+
+
+@pytest.mark.parametrize(
+    "name", ["rank_tp00_pp0_dp0.json", "rank_tp\u0660_pp0_dp0.json", "rank_tp0_pp00_dp0.json", "rank_tp0_pp0_dp01.json"]
+)
+def test_names_that_sglang_does_not_write_are_nobodys(tmp_path: Path, name: str) -> None:
+    mine = eight(tmp_path / "set", range(1, 8))
+    (mine / name).write_text("{}")
+    assert state(mine) == "partial"
+    assert len(core.clear_set(str(mine), str(tmp_path))) == 7 and os.listdir(mine) == [name]
+
+
+def test_value_that_only_some_ranks_wrote_is_stale_though_it_is_known(tmp_path: Path) -> None:
+    eight(tmp_path)
+    old = {key: value for key, value in HERE.items() if key != "cudnn_frontend_version"}
+    rank_file(tmp_path, 2).write_text(json.dumps({"_metadata": old, "op": 1}))
+    for current in (HERE, {}):
+        report = core.inspect_set(str(tmp_path), EIGHT, core.Current(current))
+        assert report.state == "stale"
+        assert ("tp2_pp0_dp0", "cudnn_frontend_version", None) in {
+            (one.rank, one.key, one.saved) for one in report.stale
+        }
+
+
+def test_huge_file_is_not_read(tmp_path: Path) -> None:
+    eight(tmp_path)
+    place = tmp_path / "rank_tp3_pp0_dp0.json"
+    os.truncate(place, (64 << 20) + 1)
+    report = core.inspect_set(str(tmp_path), EIGHT, core.Current())
+    assert report.unreadable == (core.Unreadable(str(place), "is larger than 64 MiB"),)
+
+
+def test_file_that_does_not_fit_into_memory_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loads(_text: str) -> Any:
+        raise MemoryError
+
+    eight(tmp_path)
+    monkeypatch.setattr(core.json, "loads", loads)
+    report = core.inspect_set(str(tmp_path), EIGHT, core.Current())
+    assert (report.state, report.unreadable[0].why) == ("unreadable", "does not fit into memory")
+
+
+@pytest.mark.parametrize("name", ["model/config.json", "venv/environment.json"])
+def test_pipe_in_the_place_of_a_description_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    server = Server(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    assert core.configure(server.argv, server.env, str(server.venv), "/", server.gpus)
+
+
+def test_more_ranks_than_anybody_has_are_refused(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--tp-size", "10000000000")
+    line = server.start() or ""
+    assert line.startswith("autotune cache: not checked, ") and "above 65536" in line
+    with pytest.raises(core.AutotuneCacheError, match="above 65536"):
+        core.check_layout(core.Layout(1024, 8, 16))
+    core.check_layout(core.Layout(1024, 8, 8))
+
+
+def test_what_is_said_is_one_printable_line_of_bounded_length(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    mine = server.set(*AUTO)
+    for number in range(8):
+        rank_file(mine, number, gpu="\x1b[31m\r\n\u2028\ud800" + "x" * 5000)
+    line = server.start() or ""
+    assert line.isprintable() and len(line) <= 1500
+    assert "\\x1b[31m\\r\\n\\u2028\\ud800xxx" in line and line.endswith("now NVIDIA B200), cleared")
+    assert str(core.AutotuneCacheError("a\nb\x1b")) == "a\\nb\\x1b"
+
+
+def test_values_that_are_no_texts_are_compared_as_what_they_are(tmp_path: Path) -> None:
+    for value in (None, ["x"], {"a": 1}, 5, float("nan")):
+        eight(tmp_path)
+        rank_file(tmp_path, 2, gpu=value)
+        assert state(tmp_path) == "stale"
+        assert state(tmp_path, gpu=HERE["gpu"]) == "stale"
+    (tmp_path / "rank_tp2_pp0_dp0.json").write_text('{"_metadata": {"x": ' + "[" * 900 + "]" * 900 + "}}")
+    assert json.dumps(core.inspect_set(str(tmp_path), EIGHT, core.Current()).result())
+
+
+def test_set_that_no_rank_loads_and_that_cannot_go_is_no_reason_to_be_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: str, _within: str) -> list[str]:
+        raise core.AutotuneCacheError("cannot clear it", directory="x")
+
+    server = Server(tmp_path)
+    mine = server.set(*AUTO)
+    for number in range(8):
+        rank_file(mine, number, cuda_version="12.9")
+    monkeypatch.setattr(core, "clear_set", refuse)
+    line = server.start() or ""
+    assert line.endswith("now 13.0), not cleared (cannot clear it), ignored by all ranks alike")
+    for changes in ({}, {"cuda_version": "12.8"}):
+        rank_file(mine, 5, **changes)
+        with pytest.raises(core.AutotuneCacheError, match="start all the same with sglang_autotune_cache_policy: keep"):
+            server.start()
+    (mine / "rank_tp5_pp0_dp0.json").unlink()
+    with pytest.raises(core.AutotuneCacheError, match="sglang_autotune_cache_policy: keep"):
+        server.start()
 
 
 def test_set_that_cannot_be_cleared_stops_the_start(tmp_path: Path) -> None:

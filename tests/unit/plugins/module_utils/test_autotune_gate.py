@@ -811,19 +811,87 @@ def test_foreign_edits_elsewhere_survive_opening_and_closing(site: Site) -> None
     assert site.litter() == []
 
 
-def test_foreign_edit_after_opening_is_not_thrown_away(site: Site) -> None:
+def test_edit_after_opening_is_not_thrown_away_and_nothing_is_done_that_loses_the_way_back(site: Site) -> None:
     site.set("open")
+    note = site.note.read_bytes()
     site.path.write_text(OPEN_TEXT + "# more\n")
-    assert site.gate().enabled_by == FOREIGN
-    gate, source = examine(site.tree, X)
-    with pytest.raises(GateError, match="another hand opened it"):
-        plan(gate, source, "closed")
-    site.set("open", "two")
-    change = site.set("closed", "two")
-    assert "; another hand opened it for " in change.message
-    assert change.message.endswith(f"{X}, which is left as it is")
-    assert site.path.read_text() == OPEN_TEXT + "# more\n"
-    assert not site.set("closed", "two").changed
+    assert site.gate().enabled_by == PATCH
+    for backend, state in ((X, "closed"), ("two", "open"), ("two", "closed")):
+        gate, source = examine(site.tree, backend)
+        with pytest.raises(GateError, match=f"changed after this module opened it for {X}, so the way back") as caught:
+            plan(gate, source, state)
+        assert caught.value.facts["enabled_by"] == PATCH
+    assert not site.set("open").changed
+    assert (site.path.read_text(), site.note.read_bytes()) == (OPEN_TEXT + "# more\n", note)
+    site.path.write_text(OPEN_TEXT)
+    assert site.set("closed").changed
+    assert (site.path.read_text(), site.litter()) == (CLOSED_TEXT, [])
+
+
+def test_note_that_a_link_stands_for_is_not_written_through(site: Site, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    victim.chmod(0o600)
+    site.note.symlink_to(victim)
+    assert site.gate().kind == CLOSED
+    site.set("open")
+    assert (victim.read_text(), stat.S_IMODE(victim.stat().st_mode)) == ("precious", 0o600)
+    assert not site.note.is_symlink()
+    assert site.set("closed").changed
+    assert victim.read_text() == "precious"
+
+
+def test_pipes_in_the_place_of_files_do_not_hang(site: Site) -> None:
+    os.mkfifo(site.note)
+    os.mkfifo(site.tree.srt + "/server_args_pipe.py")
+    assert site.gate().kind == CLOSED
+
+
+def test_file_of_somebody_else_that_looks_temporary_stays(site: Site) -> None:
+    mine = site.path.with_name(f".{site.path.name}.mine.tmp")
+    mine.write_text("mine")
+    site.set("open")
+    site.set("closed")
+    assert mine.read_text() == "mine"
+
+
+def test_release_that_came_with_a_gate_and_has_none_is_not_called_unsupported(site: Site) -> None:
+    site.path.write_text("X = 1\n")
+    known = replace(site.tree, version="0.5.12")
+    gate = examine(known, X)[0]
+    assert gate.kind == UNKNOWN
+    assert gate.why.endswith("and this release came with one")
+    assert examine(replace(site.tree, version="0.5.5"), X)[0].kind == UNSUPPORTED
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_checkout_tells_upstream_from_foreign_by_what_was_committed(tmp_path: Path, line_end: str) -> None:
+    site = built(tmp_path, {RUNNER: CLOSED_TEXT}, version=None)
+    git = [
+        "git",
+        "-C",
+        str(site.root),
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.com",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *command], check=True)
+    named = examine(site.tree, X)[1]
+    assert named is not None
+    own = named.collection.names[0]
+    # git may check out other line ends than were committed.
+    site.path.write_bytes(CLOSED_TEXT.replace("\n", line_end).encode())
+    assert examine(site.tree, own)[0].enabled_by == UPSTREAM
+    site.path.write_bytes((CLOSED_TEXT + "# mine\n").replace("\n", line_end).encode())
+    assert examine(site.tree, own)[0].enabled_by == UPSTREAM
+    site.path.write_bytes(OPEN_TEXT.replace("\n", line_end).encode())
+    assert examine(site.tree, X)[0].enabled_by == FOREIGN
+    assert site.set("closed").changed
+    assert site.path.read_bytes() == CLOSED_TEXT.replace("\n", line_end).encode()
 
 
 def test_foreign_patch_under_this_modules_goes_with_it_when_that_is_proved(site: Site) -> None:
@@ -1065,7 +1133,7 @@ def test_writers_wait_for_each_other_and_an_old_file_system_is_no_failure(
         (errno.EROFS, "the file system is read-only: edit the environment while it is built, or remount it"),
         (errno.ENOSPC, "free disk space there and run again"),
         (errno.EACCES, "run as the user who owns it"),
-        (errno.EPERM, "run as the user who owns it"),
+        (errno.EPERM, "run as the user who owns it, and see whether it is marked immutable (lsattr)"),
         (errno.EIO, "look at it and run again"),
     ],
 )

@@ -176,13 +176,17 @@ def test_users_own_place_to_compile_in_wins() -> None:
     assert found["FLASHINFER_WORKSPACE_BASE"] == "/fast"
 
 
-@pytest.mark.parametrize("version", ["../../..", "1/2", ".", "", " ", "a b"])
+@pytest.mark.parametrize("version", ["../../..", "1/2", ".", "", " ", "a b", "1" * 65])
 def test_version_that_is_no_name_of_a_directory_is_refused(version: str) -> None:
     if version:
         with pytest.raises(launch_plan.PlanError, match="cannot name a directory"):
             env({}, flashinfer="0.7.2", cuda=version)
     else:
         assert env({}, flashinfer="0.7.2", cuda=version)["FLASHINFER_WORKSPACE_BASE"] == "/opt/sglang/cache"
+
+
+def test_longest_version_is_the_name_of_a_directory() -> None:
+    assert env({}, flashinfer="1" * 64, cuda="2" * 64)["FLASHINFER_WORKSPACE_BASE"].endswith(f"-cuda{'2' * 64}")
 
 
 def test_policy_for_tuning_results_is_told_only_when_it_is_not_the_usual_one() -> None:

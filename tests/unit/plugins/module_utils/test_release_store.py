@@ -611,6 +611,73 @@ def test_kernels_behind_links_stay(root: Path) -> None:
     assert elsewhere.exists()
 
 
+def test_kernels_stay_while_a_release_compiles_below_their_directory(root: Path) -> None:
+    used = kernels(root, "flashinfer-0.7.2-cuda13.0")
+    unused = kernels(root, "flashinfer-0.7.2-cuda13.01")
+    stage(root, compiling(root, 1, used / "deep"))
+    assert store.prune(str(root), 1).removed_jit_caches == [str(unused)]
+    assert (used / "deep" / "kernel.so").exists()
+
+
+@pytest.mark.parametrize("cwd", ["", "work"])
+def test_place_of_kernels_may_be_relative_to_where_the_server_works(
+    root: Path, cwd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = kernels(root, "flashinfer-0.7.2-cuda13.0")
+    (root / "work").mkdir()
+    monkeypatch.chdir("/")
+    place = os.path.relpath(used, root / cwd)
+    stage(root, dataclasses.replace(compiling(root, 1, Path(place)), cwd=str(root / cwd)))
+    assert store.prune(str(root), 1).removed_jit_caches == []
+
+
+def test_place_of_kernels_may_be_given_beside_the_secrets(root: Path) -> None:
+    used, unused = kernels(root, "flashinfer-0.7.2-cuda13.0"), kernels(root, "flashinfer-0.6.11-cuda13.0")
+    stage(root, port(root, 1))
+    secrets = root / "state" / "secrets.env"
+    secrets.write_text(f"A=b\n{store.ENV_JIT_CACHE}={used}\n")
+    assert store.prune(str(root), 1, check_mode=True).removed_jit_caches == [str(unused)]
+    for odd in (lambda: secrets.write_bytes(b"\xff"), lambda: (secrets.unlink(), os.mkfifo(secrets))):
+        odd()
+        assert store.prune(str(root), 1).removed_jit_caches == []
+    secrets.unlink()
+    assert len(store.prune(str(root), 1).removed_jit_caches) == 2
+
+
+def test_names_that_the_collection_does_not_give_are_nobodys_kernels(root: Path) -> None:
+    stage(root, port(root, 1))
+    mine = [kernels(root, name) for name in ("flashinfer-1-cuda\udc80", "flashinfer-1\n-cuda2", "flashinfer-a b-cuda1")]
+    assert store.prune(str(root), 1).removed_jit_caches == []
+    assert all(folder.exists() for folder in mine)
+
+
+def test_root_without_releases_keeps_all_kernels(tmp_path: Path) -> None:
+    mine = [kernels(tmp_path, name) for name in ("flashinfer-0.7.2-cuda13.0", ".flashinfer-0.7.2-cuda12.9.partial")]
+    assert store.prune(str(tmp_path), 1).removed_jit_caches == []
+    (tmp_path / "releases").mkdir()
+    assert store.prune(str(tmp_path), 1).removed_jit_caches == []
+    assert all(folder.exists() for folder in mine)
+
+
+def test_kernels_of_a_cache_outside_of_the_root_stay(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    mine = [shared / "jit" / name for name in ("flashinfer-0.7.2-cuda13.0", ".flashinfer-0.7.2-cuda12.9.partial")]
+    for folder in mine:
+        folder.mkdir(parents=True)
+    (root / "cache").symlink_to(shared)
+    stage(root, port(root, 1))
+    assert store.prune(str(root), 1).removed_jit_caches == []
+    assert all(folder.exists() for folder in mine)
+
+
+def test_pipe_in_the_place_of_launch_json_is_not_waited_for(root: Path) -> None:
+    number = stage(root, port(root, 1))
+    launch = root / "releases" / str(number) / "launch.json"
+    launch.unlink()
+    os.mkfifo(launch)
+    assert "not a plain file" in str(store.load(str(root), number).broken)
+
+
 def test_kernels_that_a_killed_run_removed_in_part_go_with_the_next(root: Path) -> None:
     stage(root, port(root, 1))
     half = kernels(root, ".flashinfer-0.7.2-cuda13.0.partial")

@@ -106,6 +106,11 @@ def test_wanted_follows_the_link_and_covers_secrets(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state/secrets.env").write_bytes(b"A=b\n")
     assert service.wanted(paths) == service.Launch(hashlib.sha256(b"{}A=b\n").hexdigest()[:16], str(release))
+    # An environment that was built anew has other files than a server that started from the one before.
+    (release / "venv").mkdir()
+    (release / "venv/environment.json").write_text("built at noon")
+    digest = hashlib.sha256(b"{}A=b\nbuilt at noon").hexdigest()[:16]
+    assert service.wanted(paths) == service.Launch(digest, str(release))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 2}', '{"schema_version": 1, "pid": 4}'])

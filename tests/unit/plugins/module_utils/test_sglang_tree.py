@@ -22,13 +22,18 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.sglang_tree import
     moe_backends,
     of_python,
     of_source,
-    original_sha256,
+    original,
     python_files,
     run_in,
 )
 
 IMPORTED = "raise SystemExit('SGLang was imported')\n"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
+
+
+def original_sha256(tree: Tree, path: str) -> str | None:
+    found = original(tree, path)
+    return found.sha256 if found else None
 
 
 def package(folder: Path, version: str | None = None) -> Path:
@@ -182,7 +187,7 @@ def program(path: Path, text: str, mode: int = 0o755) -> str:
 def test_missing_and_broken_interpreters_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(TreeError, match=f"running {tmp_path}/none: No such file or directory; give the Python interp"):
         of_python(str(tmp_path / "none"))
-    with pytest.raises(TreeError, match="Permission denied; give the Python interpreter"):
+    with pytest.raises(TreeError, match=f"it is a directory; give the interpreter in it, {tmp_path}/bin/python"):
         of_python(str(tmp_path))
     with pytest.raises(TreeError, match="Exec format error; give the Python interpreter"):
         of_python(program(tmp_path / "empty", "\x7fELF nothing"))

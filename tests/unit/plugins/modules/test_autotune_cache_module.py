@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import release_store
@@ -133,6 +135,67 @@ def test_set_that_leads_elsewhere_is_refused_in_check_mode_too(
     assert len(files(elsewhere)) == 6
 
 
+@pytest.mark.parametrize("state", ["consistent", "absent"])
+def test_set_that_is_a_file_is_refused_in_check_mode_too(
+    capsys: pytest.CaptureFixture[str], own: Path, state: str
+) -> None:
+    own.parent.mkdir()
+    own.write_text("mine")
+    for check_mode in (True, False):
+        failed = run(capsys, check_mode, path=own, state=state)
+        assert failed["failed"] and "is not a directory; remove it by hand" in failed["msg"]
+        # Ansible adds these to a result with a path.
+        assert failed["directory"] == str(own) and not {"path", "mode", "owner", "state"}.intersection(failed)
+    assert own.read_text() == "mine"
+
+
+def test_results_have_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str], own: Path) -> None:
+    write_set(own, range(2))
+    result = run(capsys, path=own, tp_size=2)
+    assert set(result) - {"changed", "diff", "invocation"} == set(yaml.safe_load(autotune_cache.RETURN)) - {"msg"}
+    assert not {"path", "dest", "state", "rc"}.intersection(result)
+
+
+def test_null_stands_for_an_unknown_value(capsys: pytest.CaptureFixture[str], own: Path) -> None:
+    write_set(own, range(2), cudnn_version="91300")
+    told = run(capsys, True, path=own, tp_size=2, metadata={"cudnn_version": None})
+    assert (told["cache_state"], told["stale"]) == ("complete", [])
+
+
+def test_lone_surrogates_are_escaped_and_the_set_goes(capsys: pytest.CaptureFixture[str], own: Path) -> None:
+    write_set(own, range(2), gpu="\ud800")
+    odd = os.fsencode(str(own)) + b"/.autotuner_\x80.tmp"
+    with open(odd, "w"):
+        pass
+    told = run(capsys, True, path=own, tp_size=2, metadata={"gpu": "X"})
+    assert told["stale"][0]["saved"] == "\\ud800"
+    assert told["cleared"][0].endswith("/.autotuner_\\udc80.tmp")
+    done = run(capsys, path=own, tp_size=2, metadata={"gpu": "X"})
+    assert done["cleared"] == told["cleared"] and not own.exists()
+
+
+def test_what_cannot_be_told_is_not_cleared_either(
+    capsys: pytest.CaptureFixture[str], own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_value: Any) -> Any:
+        raise UnicodeError("cannot be told")
+
+    write_set(own, range(2))
+    monkeypatch.setattr(autotune_cache, "plain", fail)
+    with patch_module_args({"path": str(own), "state": "absent"}), pytest.raises(UnicodeError):
+        autotune_cache.main()
+    assert len(files(own)) == 2
+
+
+def test_diff_of_a_set_that_is_a_link_is_that_before_it_went(capsys: pytest.CaptureFixture[str], own: Path) -> None:
+    real = write_set(own.with_name("f" * 16), range(2))
+    own.symlink_to(real.name)
+    told, done = (run(capsys, check_mode, path=own, tp_size=4) for check_mode in (True, False))
+    assert told["diff"] == done["diff"]
+    assert (done["diff"]["before"], done["diff"]["after"]) == (f"{own}\n", "")
+    assert not own.is_symlink() and len(files(real)) == 2
+
+
 def test_root_and_path_exclude_each_other(capsys: pytest.CaptureFixture[str], own: Path) -> None:
     assert "mutually exclusive" in run(capsys, path=own, root=own)["msg"]
     assert "one of the following is required" in run(capsys)["msg"]
@@ -178,7 +241,7 @@ def set_of(root: Path, size: int, version: str = "0.7.2") -> Path:
 def test_root_knows_its_own_set_and_leaves_all_others(capsys: pytest.CaptureFixture[str], root: Path) -> None:
     nothing = run(capsys, root=root)
     folder = str(set_of(root, 8).parent.parent)
-    assert (nothing["cache_state"], nothing["sets"], nothing["key"], nothing["path"]) == ("absent", [], "", folder)
+    assert (nothing["cache_state"], nothing["sets"], nothing["key"], nothing["directory"]) == ("absent", [], "", folder)
     assert len(nothing["ranks_missing"]) == 8
     others = [set_of(root, 4), set_of(root, 8, "0.6.17"), set_of(root, 8).with_name("f" * 16)]
     for other in others:
@@ -187,7 +250,7 @@ def test_root_knows_its_own_set_and_leaves_all_others(capsys: pytest.CaptureFixt
     mine = write_set(set_of(root, 8), range(6))
     told, done = run(capsys, True, root=root), run(capsys, root=f"{root}/")
     assert (told["changed"], told["cleared"], told["diff"]) == (True, done["cleared"], done["diff"])
-    assert (done["cache_state"], done["path"], done["key"]) == ("partial", str(mine), mine.name)
+    assert (done["cache_state"], done["directory"], done["key"]) == ("partial", str(mine), mine.name)
     assert [one["cache_state"] for one in done["sets"]] == ["partial"]
     assert files(root) == before
     assert run(capsys, root=root)["changed"] is False
@@ -197,6 +260,28 @@ def test_root_compares_with_its_environment(capsys: pytest.CaptureFixture[str], 
     write_set(set_of(root, 8), range(8), cuda_version="12.8")
     stale = run(capsys, True, root=root)["stale"]
     assert {(one["key"], one["saved"], one["current"]) for one in stale} >= {("cuda_version", "12.8", "13.0")}
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "why"),
+    [
+        (["--disable-flashinfer-autotune"], {}, "--disable-flashinfer-autotune is given"),
+        ([], {"SGLANG_FLASHINFER_AUTOTUNE_CACHE": "0"}, "SGLANG_FLASHINFER_AUTOTUNE_CACHE is 0"),
+    ],
+)
+def test_server_that_reads_no_results_keeps_them_until_they_are_to_be_absent(
+    capsys: pytest.CaptureFixture[str], root: Path, words: list[str], env: dict[str, str], why: str
+) -> None:
+    content = release_store.load(str(root), 2).content
+    assert content is not None
+    other = dataclasses.replace(content, argv=[*content.argv, *words], env={**content.env, **env})
+    number = release_store.stage(str(root), other, "2026-01-01T00:00:00Z").release
+    write_set(set_of(root, 8), range(6))
+    before = files(root)
+    told = run(capsys, root=root, release=number)
+    assert (told["changed"], told["cleared"], told["msg"]) == (False, [], f"nothing was cleared: {why}")
+    assert files(root) == before
+    assert len(run(capsys, root=root, release=number, state="absent")["cleared"]) == 6
 
 
 def test_another_release_can_be_asked_for(capsys: pytest.CaptureFixture[str], root: Path) -> None:
