@@ -24,7 +24,6 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, interpreters, release_gate
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build import (
     DISK_HINT,
-    MARKER,
     SCHEMA_VERSION,
     Builder,
 )
@@ -35,7 +34,11 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.environment_reques
     identity,
     version_problems,
 )
-from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import check_root, claim_root
+from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import (
+    ENVIRONMENT_MARKER,
+    check_root,
+    claim_root,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import Torch
@@ -199,31 +202,33 @@ def nearest_existing(path: str) -> str:
 def read_marker(path: str, env_id: str) -> tuple[dict[str, Any] | None, str]:
     """The facts of a complete environment, or None and why it does not count as one."""
     try:
-        with open(os.path.join(path, MARKER), encoding="utf-8") as stream:
+        with open(os.path.join(path, ENVIRONMENT_MARKER), encoding="utf-8") as stream:
             facts = json.load(stream)
     except (FileNotFoundError, NotADirectoryError):
         return None, "an earlier install was interrupted" if os.path.lexists(path) else "it is not there"
     except OSError as error:
         # Not a reason to build again: it may be complete and serving, and only this user may not look at it.
         raise InstallError(
-            f"reading {path}/{MARKER}: {error.strerror}; run as the user who installed it", path=path, id=env_id
+            f"reading {path}/{ENVIRONMENT_MARKER}: {error.strerror}; run as the user who installed it",
+            path=path,
+            id=env_id,
         ) from error
     except (ValueError, RecursionError):
-        return None, f"its {MARKER} is damaged"
+        return None, f"its {ENVIRONMENT_MARKER} is damaged"
     schema = facts.get("schema_version") if isinstance(facts, dict) else None
     if is_whole(schema) and schema > SCHEMA_VERSION:
         # Complete for the version that made it, which may serve from it.
         raise InstallError(
-            f"reading {path}/{MARKER}: it has schema {schema}, this version of tokforge.sglang knows {SCHEMA_VERSION}; "
-            "use the newer version of the collection, or another root",
+            f"reading {path}/{ENVIRONMENT_MARKER}: it has schema {schema}, this version of tokforge.sglang knows "
+            f"{SCHEMA_VERSION}; use the newer version of the collection, or another root",
             path=path,
             id=env_id,
             schema_version=schema,
         )
     if not is_whole(schema) or schema != SCHEMA_VERSION or not _well_formed(facts):
-        return None, f"its {MARKER} is damaged"
+        return None, f"its {ENVIRONMENT_MARKER} is damaged"
     if facts.get("id") != env_id:
-        return None, f"its {MARKER} is of another environment"
+        return None, f"its {ENVIRONMENT_MARKER} is of another environment"
     if not os.access(os.path.join(path, "bin", "python"), os.X_OK):
         return None, "the Python it was made with is gone"
     return facts, ""
@@ -309,7 +314,7 @@ def _remove(path: str) -> None:
         return
     # The marker first: a removal that is stopped half-way must not leave a directory that looks complete.
     with suppress(OSError):
-        os.unlink(os.path.join(path, MARKER))
+        os.unlink(os.path.join(path, ENVIRONMENT_MARKER))
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

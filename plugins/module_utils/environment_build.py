@@ -26,13 +26,13 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, version_problems
+from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import ENVIRONMENT_MARKER
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.interpreters import Interpreter
 from ansible_collections.tokforge.sglang.plugins.module_utils.pip_settings import PackageSources
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import Torch
 
 SCHEMA_VERSION = 1
-MARKER = "environment.json"
 # Bytecode for all 20000 files of SGLang 0.5.23's CPU environment takes 84 CPU seconds (measured). The server imports
 # 6800 of them, and compiling those makes its first start 14 CPU seconds longer, on one core. So on 2 cores (42 s, not
 # 14 s) it is quicker to leave it to the first start, and from 6 cores on the install does it in the same time or less.
@@ -305,4 +305,4 @@ class Builder:
             ctypes.CDLL(None).syncfs(descriptor)
         finally:
             os.close(descriptor)
-        write_atomic(os.path.join(self.path, MARKER), json.dumps(facts, indent=2).encode() + b"\n", 0o644)
+        write_atomic(os.path.join(self.path, ENVIRONMENT_MARKER), json.dumps(facts, indent=2).encode() + b"\n", 0o644)

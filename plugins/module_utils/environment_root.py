@@ -17,6 +17,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.install_error impo
 
 # The role sglang_destroy looks for it.
 ROOT_MARKER = ".tokforge-sglang"
+# An environment with it is complete.
+ENVIRONMENT_MARKER = "environment.json"
 _NAMES = ("venvs", "releases", "current", "state", "log", "bin", "bench", "cache", "models", "src")
 _ENVIRONMENT = re.compile(r"[0-9a-f]{12}")
 _TEXT = """\

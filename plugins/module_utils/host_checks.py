@@ -20,8 +20,8 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     checkout,
     environment,
-    environment_build,
     environment_request,
+    environment_root,
     install_error,
     interpreters,
     managers,
@@ -129,7 +129,7 @@ def has_environment(path: str, version: str) -> bool:
         return False
     for name in names:
         try:
-            with open(os.path.join(venvs, name, environment_build.MARKER), encoding="utf-8") as stream:
+            with open(os.path.join(venvs, name, environment_root.ENVIRONMENT_MARKER), encoding="utf-8") as stream:
                 if json.load(stream)["versions"]["sglang"] == version:
                     return True
         except (OSError, ValueError, KeyError, TypeError):

@@ -170,7 +170,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, environment_build, sglang_tree
+from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, environment_root, sglang_tree
 from ansible_collections.tokforge.sglang.plugins.module_utils.autotune_gate import Change, Gate, Source
 
 #: How often to look again when somebody else changes the file meanwhile.
@@ -214,7 +214,7 @@ def sealed(tree: sglang_tree.Tree) -> str | None:
     """The complete environment of ours that the tree lies in, or None."""
     folder = os.path.dirname(os.path.abspath(tree.srt))
     while folder != os.path.dirname(folder):
-        if os.path.isfile(os.path.join(folder, environment_build.MARKER)):
+        if os.path.isfile(os.path.join(folder, environment_root.ENVIRONMENT_MARKER)):
             return folder
         folder = os.path.dirname(folder)
     return None
