@@ -179,8 +179,6 @@ class _Run:
             self.body(function.body)
         except _ReturnError as answer:
             return self.truth(answer.value, function)
-        except (_BreakError, _ContinueError):
-            return False
         return False
 
     # --- values ----------------------------------------------------------------------------------------------------

@@ -59,6 +59,35 @@ DECIDES = [
     "b = self.spec.draft or b\nreturn b in KNOWN",
     "return self.cuda and b in KNOWN and not self.off",
     "for one in KNOWN:\n    if b == one: return True\nreturn False",
+    # What has nothing to do with the backend may be anything.
+    "x = self.kind.value\nif x: return False\nreturn b in KNOWN",
+    "x = [*('p', 'q'), *self.more]\nif x: return False\nreturn b in KNOWN",
+    "x = [*('p', 'q')]\nif 'r' in x: return False\nreturn b in KNOWN",
+    "x = 1 * 2\nif x: return False\nreturn b in KNOWN",
+    "x = 'a' + 1\nif x: return False\nreturn b in KNOWN",
+    "x = self.one() & self.two()\nif x: return False\nreturn b in KNOWN",
+    "x = {'a': 1}\nif x['b']: return False\nreturn b in KNOWN",
+    "x = {'a': 0}\nif x['a']: return False\nreturn b in KNOWN",
+    "x = {**self.x}\nif x: return False\nreturn b in KNOWN",
+    "x = frozenset(5)\nif x: return False\nreturn b in KNOWN",
+    "x = 'a'.startswith(1)\nif x: return False\nreturn b in KNOWN",
+    "x = -self.size\nif x < 3: return False\nreturn b in KNOWN",
+    "self.count += 1\nself.seen[0] = 1\nreturn b in KNOWN",
+    "first, *rest = self.parts\nif first or rest: return False\nreturn b in KNOWN",
+    "pair = ('', '')\nfirst, second = pair\nif first or second: return False\nreturn b in KNOWN",
+    "first, second = self.pair()\nif first: return False\nreturn b in KNOWN",
+    "x: int\nreturn b in KNOWN",
+    "with self.lock:\n    pass\nreturn b in KNOWN",
+    "try:\n    x = 1\nexcept ValueError:\n    return False\nelse:\n    x = 0\nif x: return False\nreturn b in KNOWN",
+    "for one in ('p', 'q'):\n    if one == 'p': continue\n    break\nelse:\n    return False\nreturn b in KNOWN",
+    "for one in range(3):\n    pass\nreturn b in KNOWN",
+    "while self.busy():\n    if self.late(): break\n    continue\nelse:\n    pass\nreturn b in KNOWN",
+    "while False:\n    return False\nreturn b in KNOWN",
+    "import a.b\nfrom c import d as e\nif e: return False\nreturn b in KNOWN",
+    "x = await self.ask()\nif x: return False\nreturn b in KNOWN",
+    "global seen\ndel self.x\nreturn b in KNOWN",
+    "(x := self.x)\nif x: return False\nreturn b in KNOWN",
+    "match self.kind:\n    case 1: pass\nreturn b in KNOWN" if sys.version_info >= (3, 10) else "return b in KNOWN",
 ]
 SHUT_OUT = [
     "return b != X and b in KNOWN",
@@ -89,6 +118,7 @@ SHUT_OUT = [
     "try: return b in KNOWN\nfinally: return False",
     "return b in KNOWN and False",
     "b in KNOWN\nreturn",
+    "b in KNOWN",
     "return self.server_args.speculative_moe_runner_backend in KNOWN",
     "q = 'fp4' if b == 'x' else 'fp8'\nreturn q in KNOWN",
 ]
@@ -117,6 +147,17 @@ NOT_FOLLOWED = [
     "while True:\n    pass\nreturn b in KNOWN",
     "self.server_args.moe_runner_backend = 'x'\nreturn b in KNOWN",
     "if b < 3: return False\nreturn b in KNOWN",
+    "if b in [self.x]: return False\nreturn b in KNOWN",
+    "if {'a': 1}[b]: return False\nreturn b in KNOWN",
+    "if {b: self.x}[b]: return False\nreturn b in KNOWN",
+    "if b.startswith(1): return False\nreturn b in KNOWN",
+    "if b + 1: return False\nreturn b in KNOWN",
+    "if frozenset(b, 1): return False\nreturn b in KNOWN",
+    "first, *rest = b.split()\nif first: return False\nreturn b in KNOWN",
+    "x = [one for one in b]\nif x: return False\nreturn b in KNOWN",
+    "x = [self.args.moe_runner_backend for one in self.x]\nif x: return False\nreturn b in KNOWN",
+    "x = self.one[b]\nif x: return False\nreturn b in KNOWN",
+    "for one in b.split():\n    if one: return False\nreturn b in KNOWN",
 ]
 
 
@@ -157,6 +198,9 @@ def test_match_statements_are_followed() -> None:
     assert judged("match b:\n    case X if self.old: return False\n    case _: return b in KNOWN") == ""
     assert judged("match self.kind:\n    case None: return False\nreturn b in KNOWN") == ""
     assert judged("match b:\n    case [*_]: return False\nreturn b in KNOWN").startswith("line ")
+    assert judged("match b:\n    case 'x' as y: return False\nreturn b in KNOWN") == ""
+    assert judged("match None:\n    case None: return b in KNOWN\nreturn False") == ""
+    assert judged("match b:\n    case self.forced: return False\nreturn b in KNOWN").startswith("line ")
 
 
 def test_function_that_is_replaced_later_is_found_and_another_name_for_it_is_not() -> None:
@@ -170,6 +214,7 @@ def test_function_that_is_replaced_later_is_found_and_another_name_for_it_is_not
     [
         ('ALSO = ("triton",)\n', "if b in ALSO: return False\nreturn b in KNOWN", ""),
         ("ALSO = (X,)\n", "if b in ALSO: return False\nreturn b in KNOWN", "naming"),
+        ("Runner = ALSO.x = None\nALSO: tuple\n", "return b in KNOWN", ""),
         ('ALSO: tuple = ("triton",)\n', "if b in ALSO: return False\nreturn b in KNOWN", ""),
         # Of two values nobody knows which one holds.
         ('ALSO = ("a",)\nALSO = (X,)\n', "if b in ALSO: return False\nreturn b in KNOWN", "line"),
