@@ -224,10 +224,6 @@ def examine(tree: Tree, backend: str) -> tuple[Gate, Source | None]:
         return base, None
     collection = definition.collection
     _check_choice(tree, backend)
-    shut_out = dict(definition.shut_out)
-    if backend in shut_out:
-        why = f"it answers for {backend} by itself, whatever its collection holds"
-        return replace(base, line=shut_out[backend], backends=collection.names, why=why), None
     why = meaning(tree, found[2], definition, backend)
     if why:
         return replace(base, backends=collection.names, why=why), None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import operator
 import random
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,8 +56,9 @@ _COMPARISONS: Mapping[Any, Any] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
+    # Names are the same object in the server and need not be here.
+    ast.Is: operator.eq,
+    ast.IsNot: operator.ne,
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
@@ -106,7 +108,10 @@ def judge(text: str, name: str, line: int, start: Sequence[int], backend: str) -
     :param name: of the function, defined on `line`.
     :param start: line and column (in UTF-8 bytes) of the collection's literal.
     """
-    tree = ast.parse(text)
+    with warnings.catch_warnings():
+        # What the compiler thinks of the release's style is nobody's business here.
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text)
     functions = [one for one in ast.walk(tree) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
     function = next(one for one in functions if (one.name, one.lineno) == (name, line))
     again = _assigned_again(tree, name)
@@ -259,6 +264,8 @@ class _Run:
         found = self.value(node.operand)
         if isinstance(node.op, ast.Not):
             return _Value(True, not self.truth(found, node), ours=found.ours)
+        if isinstance(node.op, ast.USub) and found.known and isinstance(found.value, (int, float)):
+            return _Value(True, -found.value, ours=found.ours)
         return self.coin(node, found.ours)
 
     def value_of_ifexp(self, node: ast.IfExp) -> _Value:

@@ -29,7 +29,6 @@ GATE, DELEGATE, STUB = "gate", "delegate", "stub"
 _MOE = "moe_runner_backend"
 _ATTENTION = "attention_backend"
 _FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef]
-_EQUALITY = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 _WRAPPERS = ("frozenset", "set", "tuple", "list")
 _COMMENTED = re.compile(r"""#+[ \t]*(['"])(?P<value>[^'"\\]*)\1[ \t]*(?P<comma>,?)[ \t]*(?P<rest>#.*)?""")
 
@@ -88,7 +87,7 @@ class Definition:
     """One definition of the gate function.
 
     `subject` is what it tests: moe, attention, or empty when that cannot be said. `collection` is None when `problem`
-    says what stands there instead. `shut_out` are backends for which it returns before the collection is looked at.
+    says what stands there instead.
     `target` is what a delegate calls: the module it comes from (empty for the same file) and the function's name.
     `constant` is the name of a constant of the file or the class that holds the collection, empty for any other.
     """
@@ -99,7 +98,6 @@ class Definition:
     subject: str = ""
     test_line: int = 0
     collection: Collection | None = None
-    shut_out: tuple[tuple[str, int], ...] = ()
     problem: str = ""
     target: tuple[str, str] = ("", "")
     constant: str = ""
@@ -192,8 +190,7 @@ def _rebuilt(data: dict[str, Any]) -> Definition:
             "commented": tuple(Comment(**one) for one in found["commented"]),
         }
     )
-    shut_out = tuple((name, line) for name, line in data["shut_out"])
-    return Definition(**{**data, "collection": collection, "shut_out": shut_out, "target": tuple(data["target"])})
+    return Definition(**{**data, "collection": collection, "target": tuple(data["target"])})
 
 
 def _parse(text: str) -> ast.Module:
@@ -306,24 +303,6 @@ def _is_membership(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn))
 
 
-def _ends(body: list[ast.stmt]) -> bool:
-    """Whether the function never comes out of these statements."""
-    for statement in body:
-        if isinstance(statement, (ast.Return, ast.Raise)):
-            return True
-        if isinstance(statement, ast.If) and _ends(statement.body) and _ends(statement.orelse):
-            return True
-        if isinstance(statement, (ast.With, ast.AsyncWith)) and _ends(statement.body):
-            return True
-    return False
-
-
-def _says_constants(body: list[ast.stmt]) -> bool:
-    """Whether all that these statements return is written out."""
-    returned = [one.value for statement in body for one in ast.walk(statement) if isinstance(one, ast.Return)]
-    return all(one is None or isinstance(one, ast.Constant) for one in returned)
-
-
 class _Gate:
     """Reads one gate function: which membership test decides, what it tests against, and which way round."""
 
@@ -356,19 +335,12 @@ class _Gate:
         if len(literals) > 1 or (len(opening) > 1 and None in literals):
             lines = ", ".join(str(one.lineno) for one in opening)
             return self._unknown(opening[0].lineno, f"it tests the MoE runner backend {len(opening)} times ({lines})")
-        dead = self._ends_before(opening[0])
-        if dead:
-            return self._unknown(dead, "the function returns before the collection is looked at")
         literal, problem = self._literal(opening[0].comparators[0])
         collection = None
         if literal is not None:
             collection, problem = self._collection(literal)
         if collection is None:
             return self._unknown(opening[0].lineno, problem)
-        closing = [one for way, one in ways if way == -1]
-        shut_out, unclear_line = self._shut_out(closing, opening[0])
-        if unclear_line:
-            return self._unknown(unclear_line, "it returns for other backends than the collection's")
         constant = self._constant_name(opening[0].comparators[0])
         return Definition(
             self.node.name,
@@ -377,7 +349,6 @@ class _Gate:
             "moe",
             opening[0].lineno,
             collection,
-            shut_out,
             constant=constant,
         )
 
@@ -405,71 +376,6 @@ class _Gate:
                     found.append(node.id)
                     waiting += self.assigned.get(node.id, [])
         return " ".join(found)
-
-    def _shut_out(self, closing: list[Any], opening: ast.expr) -> tuple[tuple[tuple[str, int], ...], int]:
-        """Backends that something else decides, with the line; and the line of what decides for all others, or 0."""
-        found: set[tuple[str, int]] = set()
-        for test, names in self._other_tests(closing):
-            for branch, holds, whole in self._alone(test, isinstance(test.ops[0], (ast.Eq, ast.Is, ast.In))):
-                mine, others = (branch.body, branch.orelse) if holds else (branch.orelse, branch.body)
-                decides = self._decides(mine, test, opening)
-                if (whole and self._decides(others, test, opening)) or (decides and names is None):
-                    return (), test.lineno
-                if names and decides:
-                    found |= {(name, test.lineno) for name in names}
-        return tuple(sorted(found, key=lambda one: (one[1], one[0]))), 0
-
-    def _other_tests(self, closing: list[Any]) -> Iterator[tuple[Any, list[str] | None]]:
-        """Tests of the MoE backend beside the one for the collection; the names are None where they are not said."""
-        for test in closing:
-            elements = getattr(self._literal(test.comparators[0])[0], "elts", [None])
-            names = [one.value for one in elements if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-            yield test, names if len(names) == len(elements) else None
-        for node in ast.walk(self.node):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _EQUALITY):
-                sides = [node.left, node.comparators[0]]
-                named = [one.value for one in sides if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-                other = [one for one in sides if not isinstance(one, ast.Constant)]
-                # What is compared with None or a number has no name, but may leave the others out.
-                if len(other) == 1 and _MOE in self._subject(other[0]):
-                    yield node, named
-
-    def _alone(
-        self, node: ast.AST, holds: bool, whole: bool = True, names: frozenset[str] = frozenset()
-    ) -> Iterator[tuple[ast.If, bool, bool]]:
-        """The branches that a test decides when it holds, whatever other conditions say, and which way round.
-
-        The last part says whether it decides them when it does not hold, too.
-        """
-        parent = self.parents.get(node)
-        if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
-            yield from self._alone(parent, not holds, whole, names)
-        elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or if holds else ast.And):
-            yield from self._alone(parent, holds, False, names)
-        elif isinstance(parent, ast.If) and node is parent.test and self._always_reached(parent):
-            yield parent, holds, whole
-        elif isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
-            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-            known = {one.id for one in targets if isinstance(one, ast.Name)} - names
-            for use in ast.walk(self.node):
-                if isinstance(use, ast.Name) and use.id in known and isinstance(use.ctx, ast.Load):
-                    yield from self._alone(use, holds, whole, names | known)
-            if isinstance(parent, ast.NamedExpr):
-                yield from self._alone(parent, holds, whole, names)
-
-    def _always_reached(self, node: ast.AST) -> bool:
-        """Whether a statement is one of the function's own, or the `elif` of one."""
-        parent = self.parents[node]
-        return parent is self.node or (
-            isinstance(parent, ast.If) and node in parent.orelse and self._always_reached(parent)
-        )
-
-    def _decides(self, body: list[ast.stmt], test: ast.expr, opening: ast.expr) -> bool:
-        """Whether a branch answers for the function, without asking the collection first."""
-        if not _ends(body) or any(node is opening for statement in body for node in ast.walk(statement)):
-            return False
-        # What comes behind the collection and is computed is one more condition for the backends in it.
-        return self.source.offset_of(test) < self.source.offset_of(opening) or _says_constants(body)
 
     # --- which way round -------------------------------------------------------------------------------------------
 
@@ -539,20 +445,6 @@ class _Gate:
                     for target in node.targets:
                         if isinstance(said, bool) and isinstance(target, ast.Name):
                             yield from self._name_uses(target.id, sign if said else -sign, names)
-
-    def _ends_before(self, test: ast.AST) -> int:
-        """The line of a statement that ends the function before the test is reached, or 0."""
-        holder: ast.AST = test
-        while holder is not self.node:
-            parent = self.parents[holder]
-            for name in ("body", "orelse", "finalbody"):
-                block = getattr(parent, name, None)
-                if isinstance(block, list) and holder in block:
-                    ending = [one.lineno for one in block[: block.index(holder)] if _ends([one])]
-                    if ending:
-                        return int(ending[0])
-            holder = parent
-        return 0
 
     # --- what it is tested against ---------------------------------------------------------------------------------
 

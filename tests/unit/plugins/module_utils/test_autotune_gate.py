@@ -23,12 +23,14 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     autotune_gate,
+    gate_meaning,
     gate_note,
     gate_search,
     gate_syntax,
@@ -247,8 +249,8 @@ def test_gate_of_the_release_is_open_upstream_at_the_line_of_the_name(site: Site
 
 def test_backend_that_is_answered_apart_is_unknown_and_others_are_not(site: Site) -> None:
     gate, source = examine(site.tree, "apart")
-    assert (gate.kind, gate.line, gate.backends, source) == (UNKNOWN, 5, ("a",), None)
-    assert gate.why == "it answers for apart by itself, whatever its collection holds"
+    assert (gate.kind, gate.backends, source) == (UNKNOWN, ("a",), None)
+    assert gate.why == "naming apart in its collection would not lead to autotune"
     assert site.gate().kind == CLOSED
 
 
@@ -561,7 +563,11 @@ def too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(text: str) -> None:
         raise gate_syntax.UnreadableError("newer grammar", 4)
 
+    def not_judged(**_asked: Any) -> str:
+        raise SyntaxError("newer grammar")
+
     monkeypatch.setattr(gate_syntax, "_parse", unreadable)
+    monkeypatch.setattr(gate_meaning, "judge", not_judged)
 
 
 def at(site: Site, python: str) -> Tree:
@@ -845,6 +851,33 @@ def test_pipes_in_the_place_of_files_do_not_hang(site: Site) -> None:
     os.mkfifo(site.note)
     os.mkfifo(site.tree.srt + "/server_args_pipe.py")
     assert site.gate().kind == CLOSED
+
+
+@pytest.mark.parametrize(("read_only", "code"), [(True, errno.EROFS), (False, errno.EACCES)])
+def test_check_mode_refuses_what_could_not_be_written(
+    site: Site, monkeypatch: pytest.MonkeyPatch, read_only: bool, code: int
+) -> None:
+    gate, source = examine(site.tree, X)
+    assert source is not None
+    change = plan(gate, source, "open")
+    apply(source, change, check_mode=True)
+    assert (site.path.read_text(), site.litter()) == (CLOSED_TEXT, [])
+    flags = os.ST_RDONLY if read_only else 0
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=flags))
+    with pytest.raises(GateError, match=f"writing {site.path}: {os.strerror(code)}; "):
+        apply(source, change, check_mode=True)
+    # Nothing is to be done, so nothing can fail.
+    apply(source, plan(gate, source, "closed"), check_mode=True)
+
+
+def test_file_that_was_no_python_when_it_was_committed_tells_nothing(tmp_path: Path) -> None:
+    site = built(tmp_path, {RUNNER: "def ("}, version=None)
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-C", str(site.root), *who, *command], check=True)
+    site.path.write_text(OPEN_TEXT)
+    assert site.gate().enabled_by == FOREIGN
 
 
 def test_file_of_somebody_else_that_looks_temporary_stays(site: Site) -> None:

@@ -238,3 +238,41 @@ def test_deep_nesting_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(gate_meaning, "_compared", deep)
     assert judged("return b in KNOWN") == "it is nested too deeply to be followed"
+
+
+# Before a gate that names x: whether something else then decides for x whatever the collection holds.
+APART = [
+    ('if b == "x":\n    return False', True),
+    ('if "x" == b:\n    return False', True),
+    ('if b == "x":\n    return True', True),
+    ('if b == "x":\n    return cuda()', True),
+    ('if b is "x":\n    return False', True),
+    ('if "x" == b == other():\n    return False', True),
+    ('if -(b == "x"):\n    return False', True),
+    ('if not b != "x":\n    return False', True),
+    ('if b == "x" or slow():\n    return False', True),
+    ('if b == "x" or b == "y":\n    return 0', True),
+    ('if slow():\n    return False\nelif b == "x":\n    return False', True),
+    ('bad = b == "x"\nif bad:\n    return False', True),
+    ('if bad := b == "x":\n    return False', True),
+    ('if b in ("x", "y"):\n    return False', True),
+    ('if b != "x":\n    note()\nelse:\n    return False', True),
+    ('if b != "x" and slow():\n    note()\nelse:\n    return False', True),
+    ('if b == "x" and args.moe_a2a_backend == "deepep":\n    return False', False),
+    ('if not (b == "x" and slow()):\n    note()', False),
+    ('if b != "x" and slow():\n    return False', False),
+    ('if b == "x":\n    if slow():\n        return False', False),
+    ('if slow():\n    if b == "x":\n        return False', False),
+    ('if b == "x":\n    note()', False),
+    ('if args.attention_backend == "x":\n    return False', False),
+    ('bad = b == "x"\nbad = bad and slow()\nif bad:\n    return False', False),
+    ('a.b = b == "x"', False),
+    ('if b == "x":\n    return False', True),
+    ('if b == "x" and slow():\n    return cuda()', True),
+]
+
+
+@pytest.mark.parametrize(("before", "apart"), APART)
+def test_backend_that_is_answered_apart_is_told_and_one_with_another_condition_is_not(before: str, apart: bool) -> None:
+    said = judged(f"{before}\nif b not in KNOWN: return False\nreturn True", backend="x")
+    assert bool(said) is apart, said

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -400,3 +402,37 @@ def test_python_files_come_once_each_and_sorted(tmp_path: Path) -> None:
 def test_directory_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(python_files(str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"places": [5], "version": None, "python": "3.11.0"},
+        {"places": "abc", "version": None, "python": "3.11.0"},
+        {"places": None, "version": None, "python": "3.11.0"},
+        {"places": [], "version": 1, "python": "3.11.0"},
+        {"places": [], "version": None, "python": None},
+    ],
+)
+def test_answer_of_other_types_is_no_traceback(tmp_path: Path, answer: dict[str, Any]) -> None:
+    said = json.dumps(answer)
+    path = program(tmp_path / "other", f"#!/bin/sh\necho '{said}'\n")
+    with pytest.raises(TreeError, match=r"it answered .*; give the interpreter of an environment"):
+        of_python(path)
+
+
+@pytest.mark.parametrize("rows", ['"open,quote\n', "x" * 200_000 + ",sha256=a,1\n", "sglang/srt/x.py,sha256=a,1\n"])
+def test_damaged_record_does_not_tell(tmp_path: Path, rows: str) -> None:
+    srt = package(tmp_path, "0.5.12")
+    (srt / "x.py").write_text("")
+    (tmp_path / "sglang-0.5.12.dist-info" / "RECORD").write_text(rows)
+    assert original(of_source(str(tmp_path)), str(srt / "x.py")) is None
+
+
+def test_what_begins_with_a_dot_is_no_module(tmp_path: Path) -> None:
+    srt = package(tmp_path)
+    (srt / "._x.py").write_bytes(b"\x00\x05")
+    (srt / ".ipynb_checkpoints").mkdir()
+    (srt / ".ipynb_checkpoints" / "x.py").write_text("")
+    (srt / "x.py").write_text("")
+    assert [os.path.basename(path) for path in python_files(str(srt))] == ["x.py"]
