@@ -391,78 +391,59 @@ def test_server_that_was_killed_is_started_by_the_next_deploy(serving: Rollout) 
     deploy_starts_it_again(serving)
 
 
-# --- another release and back ----------------------------------------------------------------------------------------
+# --- another release, its autotune gate, and back --------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Switched:
-    """The way to the other release: what was installed before, and what the play showed."""
-
-    installed: tuple[int, int]
-    play: Play
-    version: str
-    release: int | None
-
-
-@pytest.fixture(scope="module")
-def switched(site: Rollout, deployed: Play) -> Switched:
-    installed = rollout.identity(site.environments()[NEWEST])
-    play = site.deploy(sglang_version=OTHER)
-    assert play.code == 0, play.output
-    return Switched(installed, play, site.version(), site.release())
-
-
-@pytest.fixture(scope="module")
-def back(site: Rollout, switched: Switched) -> Play:
-    """The way back, with the releases that there were."""
-    return site.deploy()
-
-
-def test_other_version_is_another_environment_and_another_release(site: Rollout, switched: Switched) -> None:
-    assert switched.version == OTHER
-    assert switched.release not in (None, 1)
-    assert set(site.environments()) == {NEWEST, OTHER}
-
-
-def test_way_back_reuses_the_first_release_and_installs_nothing(site: Rollout, switched: Switched, back: Play) -> None:
-    assert back.code == 0, back.output
-    assert site.version() == NEWEST
-    assert site.release() == 1
-    assert rollout.identity(site.environments()[NEWEST]) == switched.installed
-
-
-# --- the autotune gate -----------------------------------------------------------------------------------------------
-
+#: Nobody can see on a CPU whether a backend is tuned, so the gate is opened for one that is not served.
 GATE = {"sglang_version": OTHER, "sglang_autotune_backend": "flashinfer_cutlass"}
 
 
 @dataclass(frozen=True)
-class Gated:
-    """What served after one deploy: the bytes of the file with the gate, and the server's process."""
+class Switched:
+    """What served after one deploy of the other release: the file with its gate, and the server's process."""
 
     play: Play
-    gate: str
+    version: str
     release: int | None
+    gate: str
     server: proc.Process
 
 
+def switch(site: Rollout, state: str) -> Switched:
+    play = site.deploy(sglang_autotune_gate=state, **GATE)
+    assert play.code == 0, play.output
+    [path] = (site.root / "current/venv").glob("lib/*/site-packages/sglang/srt/model_executor/model_runner.py")
+    return Switched(play, site.version(), site.release(), path.read_text(), site.must_run())
+
+
 @pytest.fixture(scope="module")
-def gated(site: Rollout, back: Play) -> list[Gated]:
-    """Open, closed, open, and open once more."""
-    seen = []
-    for state in ("open", "closed", "open", "open"):
-        play = site.deploy(sglang_autotune_gate=state, **GATE)
-        assert play.code == 0, play.output
-        [path] = (site.root / "current/venv").glob("lib/*/site-packages/sglang/srt/model_executor/model_runner.py")
-        seen.append(Gated(play, path.read_text(), site.release(), site.must_run()))
-    return seen
+def installed(site: Rollout, deployed: Play) -> tuple[int, int]:
+    """What was installed before the way to the other release."""
+    return rollout.identity(site.environments()[NEWEST])
+
+
+@pytest.fixture(scope="module")
+def switched(site: Rollout, installed: tuple[int, int]) -> list[Switched]:
+    """The other release with its gate open, closed, open, and open once more."""
+    return [switch(site, state) for state in ("open", "closed", "open", "open")]
+
+
+@pytest.fixture(scope="module")
+def back(site: Rollout, switched: list[Switched]) -> Play:
+    """The way back, with the releases that there were."""
+    return site.deploy()
+
+
+def test_other_version_is_another_environment_and_another_release(site: Rollout, switched: list[Switched]) -> None:
+    assert switched[0].version == OTHER
+    assert switched[0].release not in (None, 1)
+    assert set(site.environments()) == {NEWEST, OTHER}
 
 
 def test_gate_that_is_opened_closed_and_opened_restarts_the_server_exactly_when_the_bytes_change(
-    gated: list[Gated],
+    switched: list[Switched],
 ) -> None:
     live, commented = '            "flashinfer_cutlass",\n', '            # "flashinfer_cutlass",\n'
-    opened, closed, again, once_more = gated
+    opened, closed, again, once_more = switched
     assert (live in opened.gate, commented in opened.gate) == (True, False)
     assert opened.gate.replace(live, commented) == closed.gate
     assert opened.gate == again.gate == once_more.gate
@@ -472,18 +453,26 @@ def test_gate_that_is_opened_closed_and_opened_restarts_the_server_exactly_when_
     assert once_more.play.counts["changed"] == 0, once_more.play.output
 
 
-def test_each_state_of_the_gate_has_a_release_of_its_own(gated: list[Gated]) -> None:
-    opened, closed, again, _once_more = gated
+def test_each_state_of_the_gate_has_a_release_of_its_own(switched: list[Switched]) -> None:
+    opened, closed, again, _once_more = switched
     assert opened.release == again.release != closed.release
 
 
-def test_summary_and_facts_tell_the_state_of_the_gate(site: Rollout, gated: list[Gated]) -> None:
-    assert "autotune   gate open for flashinfer_cutlass, edited into the release" in gated[0].play.output
-    assert "autotune   gate" not in gated[1].play.output
-    # The closed gate of this release was measured on the way to it, and is not measured again.
+def test_summary_and_facts_tell_the_state_of_the_gate(site: Rollout, switched: list[Switched]) -> None:
+    assert "autotune   gate open for flashinfer_cutlass, edited into the release" in switched[0].play.output
+    assert "autotune   gate" not in switched[1].play.output.rsplit("TASK [Summary]", 1)[1]
     contexts = [record["context"] for record in site.facts()["history"]]
-    told = [gate["autotune_gate"] for gate in contexts if gate["sglang_version"] == OTHER]
-    assert [(gate["gate"], gate["enabled_by"]) for gate in told] == [(None, None), ("open_by_patch", "patch")]
+    told = [context["autotune_gate"] for context in contexts if context["sglang_version"] == OTHER]
+    assert [(gate["gate"], gate["enabled_by"]) for gate in told] == [("open_by_patch", "patch"), (None, None)]
+
+
+def test_way_back_reuses_the_first_release_and_installs_nothing(
+    site: Rollout, installed: tuple[int, int], back: Play
+) -> None:
+    assert back.code == 0, back.output
+    assert site.version() == NEWEST
+    assert site.release() == 1
+    assert rollout.identity(site.environments()[NEWEST]) == installed
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
