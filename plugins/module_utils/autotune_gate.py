@@ -51,35 +51,21 @@ UNKNOWN = "unknown_structure"
 
 PATCH, UPSTREAM, FOREIGN = "patch", "upstream", "foreign_patch"
 
+_UP_TO_21 = (
+    "flashinfer_trtllm",
+    "flashinfer_trtllm_routed",
+    "flashinfer_mxfp4",
+    "flashinfer_cutedsl",
+    "flashinfer_cutlass",
+)
 #: What the releases themselves tune, from their wheels: first release -> kind of gate, backends in its collection.
 RELEASES: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("0", UNSUPPORTED, ()),
     ("0.5.6", OTHER, ()),
     ("0.5.7", CLOSED, ("flashinfer_trtllm", "flashinfer_mxfp4")),
     ("0.5.11", CLOSED, ("flashinfer_trtllm", "flashinfer_mxfp4", "flashinfer_cutedsl")),
-    (
-        "0.5.13",
-        CLOSED,
-        (
-            "flashinfer_trtllm",
-            "flashinfer_trtllm_routed",
-            "flashinfer_mxfp4",
-            "flashinfer_cutedsl",
-            "flashinfer_cutlass",
-        ),
-    ),
-    (
-        "0.5.22",
-        CLOSED,
-        (
-            "flashinfer_trtllm",
-            "flashinfer_trtllm_routed",
-            "flashinfer_mxfp4",
-            "flashinfer_cutedsl",
-            "flashinfer_cutlass",
-            "flashinfer_megamoe",
-        ),
-    ),
+    ("0.5.13", CLOSED, _UP_TO_21),
+    ("0.5.22", CLOSED, (*_UP_TO_21, "flashinfer_megamoe")),
 )
 #: The newest release that RELEASES was read from.
 NEWEST_READ = "0.5.23"

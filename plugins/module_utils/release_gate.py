@@ -9,12 +9,11 @@ there. That is all of the gate that an environment can have, whichever backend a
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, sglang_tree
+from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, sglang_tree, source_text
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, opens_gate
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
@@ -39,7 +38,11 @@ def settle(python: str, request: Request) -> dict[str, Any] | None:
         raise InstallError(f"{error}. The environment was removed", **error.facts) from error
     if tuned is None:
         return None
-    return {"file": tuned.file, "sha256": _digest(tuned.file), "backends": dict(tuned.enabled_by)}
+    return {
+        "file": tuned.file,
+        "sha256": source_text.sha256(source_text.read(tuned.file)),
+        "backends": dict(tuned.enabled_by),
+    }
 
 
 def check_tree(request: Request) -> None:
@@ -70,7 +73,7 @@ def check_record(environment: str, recorded: Mapping[str, Any] | None) -> None:
     if not recorded or not os.path.realpath(path).startswith(inside):
         return
     try:
-        if _digest(path) == recorded["sha256"]:
+        if source_text.sha256(source_text.read(path)) == recorded["sha256"]:
             return
         what = "was changed"
     except OSError as error:
@@ -139,8 +142,3 @@ def well_formed(recorded: Any) -> bool:
         and all(isinstance(recorded.get(name), str) for name in ("file", "sha256"))
         and isinstance(recorded.get("backends"), dict)
     )
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.sha256(stream.read()).hexdigest()
