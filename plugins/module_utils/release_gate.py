@@ -80,8 +80,9 @@ def check_record(environment: str, recorded: Mapping[str, Any] | None) -> None:
         what = f"cannot be read ({error.strerror})"
     # Closing leads to the release's own file, which is what was recorded only where nothing was edited.
     edited = autotune_gate.PATCH in recorded["backends"].values()
-    back = "bring it back with the module tokforge.sglang.autotune_gate"
-    way = "" if edited else f"{back} (python: {environment}/bin/python, state: closed), or "
+    back = "where the gate is all that was edited, bring it back with the module tokforge.sglang.autotune_gate"
+    asked = f"python: {environment}/bin/python, backend: the one that was added, state: closed"
+    way = "" if edited else f"{back} ({asked}); otherwise "
     raise InstallError(
         f"checking the environment {environment}: {path} {what} after the environment was built, so a server that "
         f"starts from it is not what its name says; {way}remove {environment} and run again, which builds it anew. To "
