@@ -9,10 +9,11 @@ Everything is bounded: at most READ_BYTES are read, TAIL_LINES shown, and LINE_C
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogError, LogPosition, newest_bytes
 
 TAIL_LINES = 50
 LINE_CHARACTERS = 400
@@ -63,18 +64,6 @@ _SHUTDOWN = re.compile(r"[\s|+]*(?:KeyboardInterrupt|SystemExit|(?:asyncio\.exce
 
 
 @dataclass(frozen=True)
-class LogPosition:
-    """A point in a log that survives rotation: `inode` names the file that had `path` then, `offset` counts its bytes.
-
-    inode 0: the file did not exist, everything in it is new.
-    """
-
-    path: str
-    inode: int = 0
-    offset: int = 0
-
-
-@dataclass(frozen=True)
 class Excerpt:
     """What to show. `lines` are at most TAIL_LINES, `benign` counts lines left out because they say nothing.
 
@@ -99,22 +88,13 @@ class Trace:
     shutdown: bool = False
 
 
-def log_position(path: str) -> LogPosition:
-    """The end of the log now."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return LogPosition(path)
-    return LogPosition(path, found.st_ino, found.st_size)
-
-
 def excerpt(position: LogPosition, secrets: Iterable[str] = ()) -> Excerpt:
     """What was written since `position`, safe to show: no control characters, no secret values, long lines cut.
 
-    A log that was rotated by rename meanwhile is read across the rotation; one that was truncated (copytruncate) from
-    its start.
+    A log that was rotated meanwhile is read across the rotation, as log_follow.py says. Of one that cannot be read
+    nothing is shown.
     """
-    said, benign = without_benign(clean(_last_bytes(_since(position)), secrets))
+    said, benign = without_benign(clean(_last_bytes(position), secrets))
     traces = tracebacks(said)
     causes = [trace for trace in traces if not trace.shutdown] or traces
     first = causes[0].final if causes and causes[0].final != causes[-1].final else ""
@@ -207,56 +187,14 @@ def _cut(line: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 4] + " ..."
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _last_bytes(parts: Sequence[tuple[bytes, bool]]) -> bytes:
-    raw = b"".join(content for content, _whole in parts)
-    if parts and parts[0][1] and len(raw) <= READ_BYTES:
+def _last_bytes(position: LogPosition) -> bytes:
+    """The end of what was written since, READ_BYTES at most. Empty when the log cannot be read."""
+    try:
+        raw, whole = newest_bytes(position, READ_BYTES)
+    except LogError:
+        return b""
+    if whole:
         return raw
     # It begins inside a line, which could be the second half of a secret that would not be recognized.
-    raw = raw[-READ_BYTES:]
     begins = re.search(rb"[\r\n]", raw)
     return raw[begins.end() :] if begins else raw
-
-
-def _since(position: LogPosition) -> list[tuple[bytes, bool]]:
-    """Pieces of log, each with whether it begins where it was asked to."""
-    now = _inode(position.path)
-    if now == position.inode:
-        found = os.stat(position.path).st_size if now else 0
-        # Shorter than it was: truncated in place, all of it is new.
-        return [_read_from(position.path, position.offset if found >= position.offset else 0)]
-    parts: list[tuple[bytes, bool]] = []
-    if position.inode:
-        directory, name = os.path.split(position.path)
-        try:
-            siblings = os.listdir(directory)
-        except OSError:
-            siblings = []
-        rotated = [other for other in siblings if other.startswith(name + ".")]
-        for other in rotated:
-            path = os.path.join(directory, other)
-            if _inode(path) == position.inode:
-                parts.append(_read_from(path, position.offset))
-                break
-    parts.append(_read_from(position.path, 0))
-    return parts
-
-
-def _inode(path: str) -> int:
-    try:
-        return os.stat(path).st_ino
-    except OSError:
-        return 0
-
-
-def _read_from(path: str, offset: int) -> tuple[bytes, bool]:
-    try:
-        with open(path, "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            begin = max(offset, size - READ_BYTES)
-            stream.seek(begin)
-            return stream.read(READ_BYTES), begin == offset
-    except OSError:
-        return b"", True

@@ -29,7 +29,7 @@ from typing import Any, Optional, Protocol
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
-from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import LogPosition, log_position
+from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogError, LogPosition, position_now
 
 RECORD_SCHEMA = 1
 ENV_RELEASE = "TOKFORGE_RELEASE"
@@ -238,6 +238,14 @@ def write_record(paths: Paths, record: Record) -> None:
         ) from error
 
 
+def log_end(paths: Paths) -> LogPosition:
+    """Where the log ends now."""
+    try:
+        return position_now(paths.log)
+    except LogError as error:
+        raise ServiceError(str(error)) from error
+
+
 # --- whose process, whose port ---------------------------------------------------------------------------------------
 
 
@@ -426,7 +434,7 @@ class Service:
         # It exists from now on, so that its inode is known and it is found again after a rotation by rename.
         try:
             with open(self.paths.log, "ab"):
-                position = log_position(self.paths.log)
+                position = log_end(self.paths)
         except OSError as error:
             raise ServiceError(
                 f"cannot start the server of {self.paths.root}: {self.paths.log} cannot be written: {error.strerror}; "
@@ -591,7 +599,7 @@ def carry_out(
         pid=pid,
         launch_id=after["launch_id"] or "",
         release=after["release"] or "",
-        log_position=asdict(record.log_position if record else log_position(service.paths.log)),
+        log_position=asdict(record.log_position if record else log_end(service.paths)),
         diff={"before": {"service": before}, "after": {"service": after}},
     )
     return result

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import server_log
+from ansible_collections.tokforge.sglang.plugins.module_utils import log_follow, server_log
 
 
-def tail(position: server_log.LogPosition, secrets: Sequence[str] = ()) -> list[str]:
+def tail(position: log_follow.LogPosition, secrets: Sequence[str] = ()) -> list[str]:
     return list(server_log.excerpt(position, secrets).lines)
 
 
-def position(path: Path) -> server_log.LogPosition:
-    return server_log.log_position(str(path))
+def position(path: Path) -> log_follow.LogPosition:
+    return log_follow.position_now(str(path))
 
 
 def test_tail_is_what_was_written_since(tmp_path: Path) -> None:
@@ -49,6 +49,7 @@ def test_tail_follows_a_rename_to_any_number(tmp_path: Path) -> None:
         stream.write("before\n")
     log.rename(tmp_path / "server.log.2")
     (tmp_path / "server.log.1").write_text("of another time\n")
+    os.utime(tmp_path / "server.log.1", (1, 1))
     log.write_text("after\n")
     assert tail(here) == ["before", "after"]
 
@@ -56,7 +57,7 @@ def test_tail_follows_a_rename_to_any_number(tmp_path: Path) -> None:
 def test_tail_of_a_log_whose_rotated_part_is_gone(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("x" * 100)
-    here = server_log.LogPosition(str(log), inode=position(log).inode + 1, offset=50)
+    here = log_follow.LogPosition(str(log), inode=position(log).inode + 1, offset=50)
     assert tail(here) == ["x" * 100]
 
 
@@ -75,7 +76,7 @@ def test_tail_is_bounded_and_safe_to_show(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(200)]
     text = "\n".join(lines) + "\n\x1b[31mred\x1b[0m\x00\n 10%|#\r 20%|##\nkey canary-secret end\n" + "y" * 5000 + "\n"
     log.write_bytes(text.encode() + b"\xff\xfe bad\n")
-    shown = tail(server_log.LogPosition(str(log)), secrets=["canary-secret", "10%"])
+    shown = tail(log_follow.LogPosition(str(log)), secrets=["canary-secret", "10%"])
     assert len(shown) == 50
     assert shown[-6:-2] == ["red", " 10%|#", " 20%|##", "key <redacted> end"]
     assert len(shown[-2]) == 400 and shown[-2].endswith(" ...")
@@ -89,14 +90,14 @@ def test_tail_of_a_huge_log_reads_only_its_end(tmp_path: Path) -> None:
         stream.seek(0, 2)
         stream.write(b"\nlast\n")
     began = time.monotonic()
-    assert tail(server_log.LogPosition(str(log)))[-1] == "last"
+    assert tail(log_follow.LogPosition(str(log)))[-1] == "last"
     assert time.monotonic() - began < 1
 
 
 def written(directory: Path, lines: Sequence[str]) -> server_log.Excerpt:
     log = directory / "server.log"
     log.write_text("\n".join(lines) + "\n")
-    return server_log.excerpt(server_log.LogPosition(str(log)))
+    return server_log.excerpt(log_follow.LogPosition(str(log)))
 
 
 def test_secret_cut_in_half_by_the_reading_limit_does_not_show(tmp_path: Path) -> None:
@@ -107,14 +108,14 @@ def test_secret_cut_in_half_by_the_reading_limit_does_not_show(tmp_path: Path) -
     half = " end of the long line" + rest
     filler = "y" * (server_log.READ_BYTES - len(half) - len(secret) // 2)
     log.write_text("a" * 100 + secret + filler + half)
-    shown = "\n".join(tail(server_log.LogPosition(str(log)), [secret]))
+    shown = "\n".join(tail(log_follow.LogPosition(str(log)), [secret]))
     assert "last line" in shown and "0123" not in shown and "456789" not in shown
 
 
 def test_secret_with_control_characters_inside_is_found(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("key canary\x00-01\x1b[0m23456789 end\n")
-    assert tail(server_log.LogPosition(str(log)), ["canary-0123456789"]) == ["key <redacted> end"]
+    assert tail(log_follow.LogPosition(str(log)), ["canary-0123456789"]) == ["key <redacted> end"]
 
 
 def test_what_moves_text_on_a_terminal_is_removed() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, server_log, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import log_follow, proc, service
 
 LAUNCH = service.Launch("aaaa", "/r/releases/2")
 MAIN = proc.Process(pid=41, start_ticks=7, ppid=1, pgrp=41, session=40, state="S", comm="python")
@@ -124,7 +124,7 @@ def test_record_survives_the_disk_and_is_private(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     paths = service.Paths(str(tmp_path))
     record = service.Record(
-        "supervisor", "x", "b", 1, 2, 3, "id", "/r", server_log.LogPosition("/l", 4, 5), 6.5, "c", True
+        "supervisor", "x", "b", 1, 2, 3, "id", "/r", log_follow.LogPosition("/l", 4, 5), 6.5, "c", True
     )
     service.write_record(paths, record)
     assert service.read_record(paths) == record
@@ -178,7 +178,7 @@ def process(pid: int, pgrp: int, session: int = 40, start: int = 10, ppid: int =
 
 
 def record(boot: str = "boot") -> service.Record:
-    return service.Record("supervisor", "sglang", boot, 41, 7, 40, "", "", server_log.LogPosition("/l"), 0.0)
+    return service.Record("supervisor", "sglang", boot, 41, 7, 40, "", "", log_follow.LogPosition("/l"), 0.0)
 
 
 def test_orphans_of_the_recorded_group_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
