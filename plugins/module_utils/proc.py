@@ -59,16 +59,28 @@ class Listener:
     pids: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used since it began. `waited_ticks`: of its children that ended and were waited for.
+
+    `ticks` and `waited_ticks` count clock ticks of user and system time. `rchar` counts the bytes that system calls
+    read, from pipes and sockets too, `read_bytes` those that a disk had to deliver, also for mapped files; both hold
+    the children that were waited for, and are 0 when they may not be read (another user's process).
+    """
+
+    ticks: int
+    waited_ticks: int
+    rss_bytes: int
+    rchar: int = 0
+    read_bytes: int = 0
+
+
 def read_process(pid: int, proc: str = PROC) -> Process | None:
     """The process with this pid, or None when there is none."""
-    try:
-        with open(os.path.join(proc, str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
-            text = stream.read()
-    except (FileNotFoundError, ProcessLookupError):
+    found = _stat(pid, proc)
+    if found is None:
         return None
-    # The name is in parentheses and may itself hold spaces and parentheses: the last one closes it.
-    comm, _close, rest = text.partition("(")[2].rpartition(")")
-    fields = rest.split()
+    comm, fields = found
     return Process(
         pid=pid,
         start_ticks=int(fields[19]),
@@ -80,10 +92,45 @@ def read_process(pid: int, proc: str = PROC) -> Process | None:
     )
 
 
-def processes(proc: str = PROC) -> list[Process]:
-    """Every process that is alive now."""
+def read_usage(pid: int, proc: str = PROC) -> Usage | None:
+    """What the process with this pid used, or None when there is none."""
+    found = _stat(pid, proc)
+    if found is None:
+        return None
+    fields = found[1]
+    read = {"rchar": 0, "read_bytes": 0}
+    try:
+        with open(os.path.join(proc, str(pid), "io"), encoding="ascii") as stream:
+            for line in stream:
+                name, _colon, value = line.partition(":")
+                if name in read:
+                    read[name] = int(value)
+    except OSError:
+        pass
+    return Usage(
+        ticks=int(fields[11]) + int(fields[12]),
+        waited_ticks=int(fields[13]) + int(fields[14]),
+        rss_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        **read,
+    )
+
+
+def _stat(pid: int, proc: str) -> tuple[str, list[str]] | None:
+    """The name, and what follows it: field N of proc(5) is number N - 3 of the list."""
+    try:
+        with open(os.path.join(proc, str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
+            text = stream.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name is in parentheses and may itself hold spaces and parentheses: the last one closes it.
+    comm, _close, rest = text.partition("(")[2].rpartition(")")
+    return comm, rest.split()
+
+
+def processes(proc: str = PROC, zombies: bool = False) -> list[Process]:
+    """Every process that is alive now, with `zombies` also those that nobody has waited for."""
     found = (read_process(int(name), proc) for name in os.listdir(proc) if name.isdigit())
-    return [process for process in found if process is not None and process.alive]
+    return [process for process in found if process is not None and (zombies or process.alive)]
 
 
 def same(process: Process, proc: str = PROC) -> bool:

@@ -63,6 +63,23 @@ def _systemd_end(shown: Mapping[str, str]) -> str:
     return text if result in ("", "success", "exit-code", "signal", "core-dump") else f"{text} ({result})"
 
 
+def systemctl(run: Run, unit: str, *arguments: str) -> str:
+    """The output of systemctl. Raises ServiceError."""
+    code, output, errors = run(["systemctl", *arguments], None)
+    if code != 0:
+        raise ServiceError(
+            f"systemctl {' '.join(arguments)} failed with code {code}: {(errors or output).strip()[-1000:]}; "
+            f"see systemctl status {unit}"
+        )
+    return output
+
+
+def show_unit(run: Run, unit: str) -> dict[str, str]:
+    """What systemd says about a unit, for `systemd_seen`. Raises ServiceError."""
+    output = systemctl(run, unit, "show", unit, "--property", ",".join(_SHOWN))
+    return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+
+
 class SystemdManager:
     """A system unit that the role wrote."""
 
@@ -75,17 +92,10 @@ class SystemdManager:
         self._cgroup_root = cgroup_root
 
     def _systemctl(self, *arguments: str) -> str:
-        code, output, errors = self._run(["systemctl", *arguments], None)
-        if code != 0:
-            raise ServiceError(
-                f"systemctl {' '.join(arguments)} failed with code {code}: {(errors or output).strip()[-1000:]}; "
-                f"see systemctl status {self.unit}"
-            )
-        return output
+        return systemctl(self._run, self.unit, *arguments)
 
     def _show(self) -> dict[str, str]:
-        output = self._systemctl("show", self.unit, "--property", ",".join(_SHOWN))
-        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+        return show_unit(self._run, self.unit)
 
     def seen(self) -> Seen:
         record = read_record(self.paths)

@@ -46,6 +46,31 @@ def test_name_with_spaces_and_parentheses_does_not_shift_the_fields(tmp_path: Pa
 def test_zombie_is_not_among_the_living(tmp_path: Path) -> None:
     fake_proc(tmp_path, 5, "5 (x) Z " + " ".join(["1"] * 49))
     assert proc.processes(str(tmp_path)) == []
+    assert [process.pid for process in proc.processes(str(tmp_path), zombies=True)] == [5]
+
+
+def test_usage_of_a_process(tmp_path: Path) -> None:
+    # Number N - 4 stands in field N.
+    root = fake_proc(tmp_path, 77, "77 (a b) S " + " ".join(str(number) for number in range(49)))
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert proc.read_usage(77, root) == proc.Usage(ticks=10 + 11, waited_ticks=12 + 13, rss_bytes=20 * page)
+    (tmp_path / "77/io").write_text("rchar: 5\nwchar: 6\nsyscr: 7\nread_bytes: 8\ncancelled_write_bytes: 9\n")
+    found = proc.read_usage(77, root)
+    assert found and (found.rchar, found.read_bytes) == (5, 8)
+    assert proc.read_usage(78, root) is None
+
+
+def test_usage_counts_what_was_read_and_computed() -> None:
+    before = proc.read_usage(os.getpid())
+    with open(sys.executable, "rb") as stream:
+        count = len(stream.read())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    after = proc.read_usage(os.getpid())
+    assert before and after and count > 0 and after.rss_bytes > 1_000_000
+    assert after.rchar - before.rchar >= count
+    assert 5 <= after.ticks - before.ticks <= 100
 
 
 def test_missing_process_is_none() -> None:
