@@ -24,7 +24,14 @@ MOST_REQUESTS = 3
 JUDGED_TOKENS = 8
 # The first token can be right and the rest not: prefill and decode are different kernels.
 _STUCK_PART = 0.75
+# A cycle is judged in answers at least this long. People repeat words, but not four tokens over and over.
+_CYCLE_ITEMS = 12
+_CYCLE_TOKENS, _CYCLE_CHARACTERS = 4, 8
+# Enough for the text of any bounded generation, and a server that sends more costs no more to judge.
+_JUDGED_CHARACTERS = 4096
 _SAMPLE_CHARACTERS = 80
+# What reading a body that is no answer raises: also of brackets nested without end, and of an infinite count.
+NOT_AN_ANSWER = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ def judge(bodies: Sequence[bytes], asked: int, random_weights: bool, logprobs: b
     """
     try:
         samples = [read_sample(body) for body in bodies]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except NOT_AN_ANSWER as error:
         start = bodies[-1][:_SAMPLE_CHARACTERS].decode("utf-8", "replace")
         return Generation(
             0, start, "malformed", f"the answer is not what /generate gives ({type(error).__name__}: {error})"
@@ -77,7 +84,7 @@ def judge(bodies: Sequence[bytes], asked: int, random_weights: bool, logprobs: b
         return verdict("wrong_count", f"{asked} tokens were asked for and {last.tokens} came")
     if logprobs and last.logprobs is None:
         return verdict("malformed", "log probabilities were asked for and none came")
-    if logprobs and not all(_is_logprob(value) for value in last.logprobs or ()):
+    if logprobs and not all(is_logprob(value) for value in last.logprobs or ()):
         return verdict("degenerate", "a log probability is not a number (NaN or infinite)")
     if random_weights:
         return verdict(MECHANICS_ONLY, "random weights: the text means nothing, only the mechanics were judged")
@@ -94,8 +101,12 @@ def judge(bodies: Sequence[bytes], asked: int, random_weights: bool, logprobs: b
 
 
 def read_sample(body: bytes) -> Sample:
-    """Read one answer; any of ValueError, KeyError, TypeError, IndexError, AttributeError when it is not one."""
-    answer = json.loads(body)
+    """Read one answer; any of NOT_AN_ANSWER when it is not one."""
+    return read_answer(json.loads(body))
+
+
+def read_answer(answer: Any) -> Sample:
+    """The same from decoded JSON."""
     meta = answer["meta_info"]
     # [[log probability, token id, text or null], ...]; a JSON writer without NaN makes null of it.
     pairs = meta.get("output_token_logprobs")
@@ -128,6 +139,40 @@ def degenerate(sample: Sample, asked: int) -> str:
     return ""
 
 
+def cyclic(sample: Sample) -> str:
+    """Why the text is a short cycle over and over ("ababab"), or empty. Stricter than `degenerate`, for long answers.
+
+    A cycle that begins late counts when tokens and text both show it. The tokens alone also repeat after the end of a
+    text (the token that ends it is not shown), and the text alone also within one long token (a rule of dashes).
+    """
+    visible = "".join(sample.text.split())[:_JUDGED_CHARACTERS]
+    tokens, token_part = longest_cycle(sample.ids, _CYCLE_TOKENS)
+    characters, text_part = longest_cycle(visible, _CYCLE_CHARACTERS)
+    late = min(token_part, text_part) >= 0.5
+    if late or token_part >= _STUCK_PART:
+        return f"the same {tokens} token{'s' * (tokens != 1)} over and over"
+    if text_part >= _STUCK_PART:
+        return f"the same {characters} character{'s' * (characters != 1)} over and over"
+    return ""
+
+
+def longest_cycle(items: Sequence[str], most: int) -> tuple[int, float]:
+    """The period, at most `most`, that holds for the longest stretch of the items, and what part of them that is.
+
+    (0, 0.0) when none holds for _CYCLE_ITEMS items and four times its period.
+    """
+    period, longest = 0, 0
+    for candidate in range(1, most + 1):
+        now = best = 0
+        for item, later in zip(items, items[candidate:]):
+            now = now + 1 if item == later else 0
+            best = max(best, now)
+        stretch = best + candidate
+        if stretch > longest and stretch >= max(_CYCLE_ITEMS, 4 * candidate):
+            period, longest = candidate, stretch
+    return period, longest / len(items) if period else 0.0
+
+
 def longest_run(items: Iterable[str]) -> int:
     """How often the item that is most often repeated without a break stands in a row."""
     longest = now = 0
@@ -146,8 +191,12 @@ def output_check(generation: Generation | None) -> dict[str, Any] | None:
     return {"passed": generation.usable, "reason": reason}
 
 
-def _is_logprob(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def is_logprob(value: Any) -> bool:
+    """Whether it is a finite number. JSON has integers that no float can hold."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _has_digit(text: str) -> bool:

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import generation_check
-from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import Generation, judge
+from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import (
+    Generation,
+    Sample,
+    cyclic,
+    judge,
+    longest_cycle,
+)
 
 
 def body(text: str = "Paris it is.", tokens: int = 8, ids: Any = "different", logprobs: Any = None) -> bytes:
@@ -57,6 +63,8 @@ def verdict(content: bytes, random: bool = False, asked: int = 8, logprobs: bool
         (b"[]", "malformed"),
         (b'{"text": "a"}', "malformed"),
         (b'{"text": "a", "meta_info": null}', "malformed"),
+        (b"[" * 100_000, "malformed"),
+        (b'{"text": "a", "meta_info": {"completion_tokens": Infinity}}', "malformed"),
     ],
 )
 def test_text_of_real_weights(content: bytes, expected: str) -> None:
@@ -120,6 +128,7 @@ def test_identical_greedy_requests_must_agree(answers: list[bytes], expected: st
         ([-0.1, None] * 4, "degenerate"),  # what orjson makes of NaN
         ([float("-inf"), *[-0.1] * 7], "degenerate"),
         (["-0.1"] * 8, "degenerate"),
+        ([-(10**400), *[-0.1] * 7], "degenerate"),  # an integer that no float can hold
         (None, "malformed"),
     ],
 )
@@ -153,3 +162,57 @@ def test_verdict_shows_what_came() -> None:
 )
 def test_verdict_for_the_benchmark(generation: Generation | None, check: dict[str, Any] | None) -> None:
     assert generation_check.output_check(generation) == check
+
+
+# --- short cycles, for answers longer than readiness asks for
+
+PROSE = "the Eiffel Tower, which was built for the world fair and is seen from everywhere in the city."
+DIFFERENT = tuple(str(number) for number in range(32))
+
+
+@pytest.mark.parametrize(
+    ("items", "most", "expected"),
+    [
+        ("ab" * 6, 4, (2, 1.0)),
+        ("ab" * 5 + "a", 4, (0, 0.0)),  # too short to be judged
+        ("abc" * 4, 4, (3, 1.0)),
+        ("abcd" * 4, 4, (4, 1.0)),
+        ("abcd" * 3, 4, (0, 0.0)),  # three times is no cycle
+        ("abcde" * 10, 4, (0, 0.0)),
+        ("abcde" * 10, 5, (5, 1.0)),
+        ("a" * 12, 4, (1, 1.0)),  # the shortest period names it
+        ("xyz!" + "ab" * 6, 4, (2, 0.75)),
+        ("ab" * 6 + "xyz!", 4, (2, 0.75)),
+        ("ab" * 6 + "x" + "ab" * 7, 4, (2, 14 / 27)),  # the longest stretch, not all together
+        ("", 4, (0, 0.0)),
+    ],
+)
+def test_longest_cycle(items: str, most: int, expected: tuple[int, float]) -> None:
+    assert longest_cycle(items, most) == expected
+    assert longest_cycle(tuple(items), most) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "why"),
+    [
+        (PROSE, DIFFERENT, ""),
+        (PROSE, (), ""),
+        ("Paris", (), ""),
+        ("ha ha ha", (), ""),
+        ("", (), ""),
+        ("\u5df4\u9ece\u662f\u6cd5\u56fd\u7684\u9996\u90fd\uff0c\u4e5f\u662f\u6700\u5927\u7684\u57ce\u5e02", (), ""),
+        # A small model that loops in whole sentences is usable as far as kernels go.
+        ("Paris is the capital of France. " * 4, ("1", "2", "3", "4", "5", "6", "7", "8") * 4, ""),
+        ("ab" * 16, DIFFERENT, "the same 2 characters over and over"),
+        ("ab " * 16, (), "the same 2 characters over and over"),
+        ("aaaaaaaaaaaaaaab", DIFFERENT, "the same 1 character over and over"),
+        ("of the " * 16, (), "the same 5 characters over and over"),
+        ("of the " * 16, ("5", "6") * 16, "the same 2 tokens over and over"),
+        ("Paris is the city of" + "!" * 40, DIFFERENT[:14] + ("0",) * 18, "the same 1 token over and over"),
+        # Only one of both repeats: a rule of dashes is one token, and the end of a text is shown as nothing.
+        ("Paris" + "-" * 12, DIFFERENT, ""),
+        (PROSE, DIFFERENT[:14] + ("0",) * 18, ""),
+    ],
+)
+def test_short_cycles(text: str, ids: tuple[str, ...], why: str) -> None:
+    assert cyclic(Sample(len(ids), text, ids)) == why
