@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Does the server that was started truly serve? One look (`look`), and what a series of looks means (`Wait`).
+"""Does the server that was started truly serve? One look.
 
 A 200 from /health proves little: SGLang answers it while every POST hangs, and another server may answer on the same
 port.
@@ -18,13 +18,12 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import generation_check, proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import Generation
-from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import LogPosition
+from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
     Manager,
     Observed,
@@ -319,113 +318,3 @@ def read_secrets(paths: Paths) -> dict[str, str]:
             return {name: value for name, _sign, value in pairs}
     except OSError:
         return {}
-
-
-# --- what a series of looks means ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Decision:
-    """After a look: go on after `pause_s` seconds, or end with success or failure; `line` is a progress line to show
-    now, if any.
-    """
-
-    done: bool
-    failed: bool = False
-    reason: str = ""
-    line: str | None = None
-    pause_s: float = 0.0
-
-
-class Wait:
-    """Judge a series of looks. Pure: the clock is given, nothing is read or printed.
-
-    `poll_s` None: every second at first, then every other, because a look costs the controller about 0.3 s of
-    processor time. `what` describes a look in a few words; a waiter that knows more (ranks, milestones) gives its own.
-    """
-
-    BRISK_S = 10.0
-
-    def __init__(
-        self,
-        host: str,
-        timeout_s: float,
-        poll_s: float | None = None,
-        every_s: float = 5.0,
-        what: Callable[[Mapping[str, Any]], str] | None = None,
-    ) -> None:
-        self.host = host
-        self.timeout_s = timeout_s
-        self.poll_s = poll_s
-        self.every_s = every_s
-        self._what = what or describe
-        self._last_text = ""
-        self._last_line_s = 0.0
-        self._last_look_s = 0.0
-        self._last_pause_s = 0.0
-
-    def pause_s(self, elapsed_s: float) -> float:
-        """Seconds between a look that ended at `elapsed_s` and the next."""
-        poll_s = self.poll_s if self.poll_s is not None else (1.0 if elapsed_s < self.BRISK_S else 2.0)
-        return max(0.0, min(poll_s, self.timeout_s - elapsed_s))
-
-    def feed(self, result: Mapping[str, Any], elapsed_s: float) -> Decision:
-        """Decide after a look that ended `elapsed_s` seconds after the start of the wait."""
-        state = result.get("state")
-        text = self._what(result)
-        if state == READY:
-            return Decision(done=True, line=f"[{self.host}] ready after {elapsed_s:.0f} s: {text}")
-        if state in (FAILED, STOPPED):
-            return Decision(
-                done=True, failed=True, reason=str(state), line=f"[{self.host}] {state} after {elapsed_s:.0f} s: {text}"
-            )
-        if elapsed_s >= self.timeout_s:
-            return Decision(
-                done=True, failed=True, reason="timeout", line=f"[{self.host}] gave up after {elapsed_s:.0f} s: {text}"
-            )
-        look_s = max(0.0, elapsed_s - self._last_look_s - self._last_pause_s)
-        pause_s = self.pause_s(elapsed_s)
-        self._last_look_s, self._last_pause_s = elapsed_s, pause_s
-        # Counting from when the next look will be over: a line is late by nothing rather than by a look.
-        next_s = elapsed_s + pause_s + look_s
-        line = None
-        # A new line in the log alone shows with the next line that is due: a busy log must not fill the screen.
-        if text != self._last_text or next_s - self._last_line_s > self.every_s:
-            self._last_text, self._last_line_s = text, elapsed_s
-            log = f" | {result['log_newest']}" if result.get("log_newest") else ""
-            line = f"[{self.host}] {elapsed_s:.0f} s: {text}{log}"
-        return Decision(done=False, line=line, pause_s=pause_s)
-
-
-def describe(result: Mapping[str, Any]) -> str:
-    return f"{result.get('stage', '?')}: {result.get('detail', '')}"
-
-
-def failure_message(
-    host: str, result: Mapping[str, Any], reason: str, elapsed_s: float, timeout_s: float, unit: str
-) -> str:
-    """What failed, where, why, the log's end, and what to do."""
-    if reason == "timeout":
-        first = f"The server on {host} was not ready within {timeout_s:.0f} s"
-        todo = "raise sglang_ready_timeout_s if it was still making progress, otherwise correct what the log names"
-    elif reason == STOPPED:
-        first = f"The server on {host} is not running"
-        todo = "start it with role sglang_server"
-    else:
-        first = f"The server on {host} failed {elapsed_s:.0f} s after the wait began"
-        todo = "correct what the log names and deploy again"
-    detail, ended = str(result.get("detail", "unknown")), str(result.get("ended") or "")
-    if ended and detail.endswith(ended):
-        detail += " before it was ready"
-    lines: Sequence[str] = result.get("log_tail") or []
-    benign = int(result.get("log_benign") or 0)
-    without = f" without {benign} benign line{'s' * (benign != 1)}" if benign else ""
-    shown = "\n".join(f"    {line}" for line in lines) if lines else "    (nothing was written since the start)"
-    cause = result.get("first_exception")
-    also = f"First exception: {cause}\n" if cause else ""
-    manager = f"systemctl status {unit}" if result.get("manager") == "systemd" else "state/supervisord.log beside it"
-    return (
-        f"{first}: {detail} (stage {result.get('stage', '?')}); {todo}.\n{also}"
-        f"Log {host}:{result.get('log', 'its log')}, {len(lines)} lines since the start{without}:\n{shown}\n"
-        f"Also: {manager}."
-    )

@@ -69,6 +69,10 @@ options:
         description: Size of the log in bytes.
         type: int
         default: 0
+      fingerprint:
+        description: Tells whether the log is still the same one. Not checked when empty.
+        type: str
+        default: ""
   random_weights:
     description:
       - The model has random weights, so the text of its answer means nothing and only the mechanics are judged, which
@@ -98,7 +102,7 @@ options:
     type: float
     default: 10
 seealso:
-  - module: tokforge.sglang.wait_until_ready
+  - module: tokforge.sglang.wait_for_ranks
 """
 
 EXAMPLES = r"""
@@ -221,8 +225,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import readiness as core
 from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import output_check
+from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.managers import make_manager
-from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import Excerpt, LogPosition, excerpt
+from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import Excerpt, excerpt
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, ServiceError
 
 MODEL = ("served_name", "random_weights")
@@ -230,6 +235,7 @@ POSITION = {
     "path": {"type": "path", "required": True},
     "inode": {"type": "int", "default": 0},
     "offset": {"type": "int", "default": 0},
+    "fingerprint": {"type": "str", "default": ""},
 }
 
 

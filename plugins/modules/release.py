@@ -150,6 +150,12 @@ options:
     type: str
     choices: [consistent, keep]
     default: consistent
+  autotune_fallback:
+    description:
+      - When the newest recorded start of the asked content (M(tokforge.sglang.startup_record)) failed inside FlashInfer
+        autotune, stage the same content with autotune disabled instead.
+    type: bool
+    default: false
 seealso:
   - module: tokforge.sglang.autotune_cache
   - module: tokforge.sglang.environment
@@ -277,12 +283,18 @@ removed_jit_caches:
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, release_store, releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    launch_plan,
+    release_store,
+    releases,
+    start_history,
+)
 
 
 def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -307,16 +319,13 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         cuda=params["cuda"],
         autotune_cache_policy=params["autotune_cache_policy"],
     )
-    content = release_store.Content(
-        environment=params["environment"],
-        sglang_version=params["sglang_version"],
-        backend=params["backend"],
-        argv=launch_plan.argv(request),
-        env=launch_plan.environment(request),
-        cwd=real,
-        model=model,
-        args=launch_plan.arguments(request),
+    content = _content(params, request, model, real)
+    fallback = params["autotune_fallback"] and start_history.failed_in_autotune(
+        start_history.read(root), content.content_id()
     )
+    if fallback:
+        args = {**params["args"], "disable-flashinfer-autotune": True}
+        content = _content(params, replace(request, args=args), model, real)
     staged = release_store.stage(root, content, datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), check_mode)
     return {
         "changed": not staged.reused,
@@ -329,8 +338,24 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         "warnings": staged.warnings,
         "argv": list(content.argv),
         "args": dict(content.args),
+        "autotune_fallback": fallback,
         "diff": _launch_diff(root, staged, content),
     }
+
+
+def _content(
+    params: dict[str, Any], request: launch_plan.Request, model: dict[str, Any], cwd: str
+) -> release_store.Content:
+    return release_store.Content(
+        environment=params["environment"],
+        sglang_version=params["sglang_version"],
+        backend=params["backend"],
+        argv=launch_plan.argv(request),
+        env=launch_plan.environment(request),
+        cwd=cwd,
+        model=model,
+        args=launch_plan.arguments(request),
+    )
 
 
 def _below(real: str, root: str, path: str) -> str:
@@ -455,6 +480,7 @@ def main() -> None:
                 "choices": list(launch_plan.AUTOTUNE_CACHE_POLICIES),
                 "default": "consistent",
             },
+            "autotune_fallback": {"type": "bool", "default": False},
         },
         required_if=[
             ("state", "staged", ["environment", "sglang_version", "model"]),

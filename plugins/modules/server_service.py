@@ -18,7 +18,7 @@ description:
     fails when any of
     them survives that. Nothing is looked up or ended by name.
   - A port that another process holds is an error that names it, before anything is stopped.
-  - It does not wait until the server serves; see M(tokforge.sglang.wait_until_ready).
+  - It does not wait until the server serves; see M(tokforge.sglang.wait_for_ranks).
 extends_documentation_fragment:
   - tokforge.sglang.attributes
 attributes:
@@ -82,7 +82,7 @@ options:
     type: str
 seealso:
   - module: tokforge.sglang.readiness_info
-  - module: tokforge.sglang.wait_until_ready
+  - module: tokforge.sglang.wait_for_ranks
 """
 
 EXAMPLES = r"""
@@ -149,6 +149,9 @@ log_position:
     offset:
       description: Size of the log in bytes.
       type: int
+    fingerprint:
+      description: Tells whether the log is still the same one. Empty when the log may not be read.
+      type: str
 stop_s:
   description: Seconds from the first signal until the last process was gone.
   type: float

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 parser = argparse.ArgumentParser()
@@ -34,6 +35,9 @@ parser.add_argument("--bind-after-s", type=float, default=0.0)
 parser.add_argument("--healthy-after-s", type=float, default=0.0)
 parser.add_argument("--hang", action="store_true", help="/generate never answers")
 parser.add_argument("--changing", action="store_true", help="every /generate answers something else")
+parser.add_argument(
+    "--degenerate-after", type=int, help="after so many answers the text is one character over and over"
+)
 parser.add_argument("--nan", action="store_true", help="log probabilities are not numbers")
 parser.add_argument(
     "--noise", type=int, default=0, help="log so many benign lines before and so many others after the end"
@@ -51,7 +55,7 @@ if given.exit_code is not None:
     try:
         raise RuntimeError("this is why it ended")
     except RuntimeError:
-        log.exception("Scheduler hit an exception")
+        log.error("Scheduler hit an exception: %s", traceback.format_exc())  # one record, as SGLang writes it
     for number in range(given.noise):
         print(f"shutdown noise {number}", file=sys.stderr)
     sys.exit(given.exit_code)
@@ -67,6 +71,7 @@ for number in range(given.children + given.escaped_child):
 
 began = time.monotonic()
 answers = itertools.count()
+generated = itertools.count(1)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -99,10 +104,12 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(60)
         tokens = given.tokens if given.tokens is not None else asked
         first = next(answers) if given.changing else 0
+        worn_out = given.degenerate_after is not None and next(generated) > given.degenerate_after
+        text = "!" * 32 if worn_out else given.text
         meta: dict[str, object] = {"completion_tokens": tokens, "finish_reason": {"type": "length"}}
         if request.get("return_logprob"):
             meta["output_token_logprobs"] = [[None if given.nan else -0.5, number, None] for number in range(tokens)]
-        self.answer(200, {"text": given.text, "output_ids": list(range(first, first + tokens)), "meta_info": meta})
+        self.answer(200, {"text": text, "output_ids": list(range(first, first + tokens)), "meta_info": meta})
 
     def log_message(self, format: str, *args: object) -> None:
         log.info(format, *args)

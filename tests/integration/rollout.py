@@ -38,6 +38,8 @@ SMALL_BENCHMARK = {
     "sglang_benchmark_concurrency": [1],
     "sglang_benchmark_input_len": 16,
     "sglang_benchmark_output_len": 8,
+    "sglang_ready_output_tokens": 8,
+    "sglang_ready_output_repeats": 2,
 }
 
 Tree = Mapping[str, "tuple[int, int, int, int]"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import managers, release_store, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import managers, release_store, service, start_history
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FAKE = Path(__file__).with_name("fake_server.py")
@@ -48,12 +48,11 @@ class Site:
 
     def rollout(self, release: int, *before_failure: dict[str, Any]) -> tuple[int, str]:
         """Switch, start, do what the test says, fail or prove; give the return code and the last message."""
-        server = {"name": "tokforge.sglang.sglang_server", "public": True}
         end: list[dict[str, Any]] = [include("sglang_release", "prove")]
         if before_failure:
             end = [*before_failure, {"name": "Measure it", "ansible.builtin.fail": {"msg": "THE FIRST REASON"}}]
-        block = [include("sglang_release", "activate"), {"ansible.builtin.include_role": server}, *end]
-        rescue = [{"ansible.builtin.include_tasks": str(CHECKOUT / "playbooks/tasks/go_back.yml")}]
+        block = [include("sglang_release", "activate"), tasks_of("start"), *end]
+        rescue = [tasks_of("go_back")]
         facts = {"release": release, "current": None, "previous": None, "activated": False}
         tasks = [{"ansible.builtin.set_fact": {"sglang_release_info": facts}}, {"block": block, "rescue": rescue}]
         subset = ["!all", "!min", "python", "platform", "service_mgr", "user"]
@@ -66,6 +65,7 @@ class Site:
             "sglang_port": self.port,
             "sglang_service_manager": "supervisor",
             "sglang_supervisord": str(SUPERVISORD),
+            "sglang_ready_output_check": False,  # what is written is not what these tests are about
         }
         command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(variables)]
         environment = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"}
@@ -88,6 +88,10 @@ class Site:
 
 def include(role: str, entry: str) -> dict[str, Any]:
     return {"ansible.builtin.include_role": {"name": f"tokforge.sglang.{role}", "tasks_from": entry}}
+
+
+def tasks_of(name: str) -> dict[str, Any]:
+    return {"ansible.builtin.include_tasks": str(CHECKOUT / f"playbooks/tasks/{name}.yml")}
 
 
 def shell(text: str) -> dict[str, Any]:
@@ -144,3 +148,5 @@ def test_failed_way_back_names_both_reasons_and_stops_what_does_not_serve(site: 
     assert (site.current(), site.runs()) == (2, "2" if serves else None)
     record = service.read_record(service.Paths(str(site.root)))
     assert record and record.stopped is not serves
+    starts = [(start["release"], start["state"]) for start in start_history.read(str(site.root))]
+    assert starts == [("1", "ready"), ("2", "ready" if serves else "failed")]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import releases, start_history
 from ansible_collections.tokforge.sglang.plugins.modules import release
 
 ENVIRONMENT = "0123456789ab"
@@ -170,6 +170,57 @@ def test_kernels_are_compiled_for_a_pair_and_go_with_its_last_release(
     assert os.listdir(root / "cache" / "jit") == names[1:]
     again = run(capsys, root, state="pruned", keep=0)
     assert (again["changed"], again["removed_jit_caches"]) == (False, [])
+
+
+def recorded_start(root: Path, content_id: str, **failure: Any) -> None:
+    """Put a start on record, a failed one with `failure`."""
+    start = {"boot_id": "b", "pid": 40 + len(start_history.read(str(root))), "start_ticks": 7, "content_id": content_id}
+    start.update(state="failed" if failure else "ready", failure=failure or None)
+    assert start_history.add(str(root), start)
+
+
+def test_content_that_failed_inside_autotune_is_staged_without_it(
+    capsys: pytest.CaptureFixture[str], root: Path
+) -> None:
+    asked = staging(autotune_fallback=True, args={"max-total-tokens": 8192})
+    first = run(capsys, root, **asked)
+    assert (first["release"], first["autotune_fallback"]) == (1, False)
+    recorded_start(root, first["content_id"], stage="autotune", fatal=True, reason="illegal_instruction")
+    told = run(capsys, root, check_mode=True, **asked)
+    assert (told["changed"], told["autotune_fallback"]) == (True, True) and not (root / "releases/2").exists()
+    fallback = run(capsys, root, **asked)
+    assert (fallback["changed"], fallback["release"], fallback["autotune_fallback"]) == (True, 2, True)
+    # Nothing but that argument is another one.
+    assert fallback["args"] == {**first["args"], "disable-flashinfer-autotune": True}
+    assert sorted(fallback["argv"]) == sorted([*first["argv"], "--disable-flashinfer-autotune"])
+    assert json.loads((root / "releases/2/launch.json").read_text())["argv"] == fallback["argv"]
+    assert fallback["content_id"] != first["content_id"]
+    again = run(capsys, root, **asked)
+    assert (again["changed"], again["release"], again["autotune_fallback"]) == (False, 2, True)
+    # Without the fallback, or with other arguments, what is asked for is what is staged.
+    assert run(capsys, root, **{**asked, "autotune_fallback": False})["release"] == 1
+    assert run(capsys, root, **{**asked, "args": {"max-total-tokens": 4096}})["autotune_fallback"] is False
+    # The fallback serves; that says nothing about what it stands in for. A later start of that itself does.
+    recorded_start(root, fallback["content_id"])
+    assert run(capsys, root, **asked)["release"] == 2
+    recorded_start(root, first["content_id"])
+    assert (run(capsys, root, **asked)["release"], run(capsys, root, **asked)["autotune_fallback"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"stage": "weights", "fatal": True, "reason": "oom_cuda"},
+        {"stage": "autotune", "fatal": False, "reason": "port_in_use"},
+    ],
+)
+def test_failure_that_autotune_has_no_part_in_changes_no_argument(
+    capsys: pytest.CaptureFixture[str], root: Path, failure: dict[str, Any]
+) -> None:
+    first = run(capsys, root, **staging(autotune_fallback=True))
+    recorded_start(root, first["content_id"], **failure)
+    again = run(capsys, root, **staging(autotune_fallback=True))
+    assert (again["changed"], again["release"], again["autotune_fallback"]) == (False, 1, False)
 
 
 def test_pruning_and_removing_say_what_went(capsys: pytest.CaptureFixture[str], root: Path) -> None:

@@ -18,14 +18,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rollout
+import starting
 from rollout import Play, Rollout, Running
+from starting import Start
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 
@@ -474,6 +476,57 @@ def test_way_back_reuses_the_first_release_and_installs_nothing(
     assert site.version() == NEWEST
     assert site.release() == 1
     assert rollout.identity(site.environments()[NEWEST]) == installed
+
+
+# --- starts, rank by rank --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(serving: Rollout, tmp_path: Path) -> Callable[..., Start]:
+    """Start the installed SGLang beside the server that serves, on another port."""
+    python = serving.environments()[NEWEST].parent / "bin/python"
+
+    def begin(name: str = "start", tp: int = 1) -> Start:
+        return Start(python, serving.root / "models/tiny-moe", tmp_path / name, free_port(), tp)
+
+    return begin
+
+
+def test_start_with_two_ranks_is_followed_over_rotations_until_it_is_ready(start: Callable[..., Start]) -> None:
+    with start(tp=2) as one:
+        found = one.until_over("arguments", lambda: starting.copy_and_truncate(one.log))
+        assert (found["state"], found["gap"]) == ("ready", False), found["failure"]
+        assert found["expected_ranks"] == ["TP0", "TP1"] and found["missing_ranks"] == []
+        assert found["milestones"]["weights_loaded"]["ranks"] == found["milestones"]["kv_cache"]["ranks"] == 2
+        assert found["autotune"]["expected"] == "not_expected" and "cpu" in found["autotune"]["reason"]
+        assert found["durations"]["since_arguments_s"] > 1 and found["restarts"] == 0
+
+
+def test_rank_that_is_killed_is_named_within_seconds(start: Callable[..., Start]) -> None:
+    with start(tp=2) as one:
+        found = one.until_over("weights_loaded", lambda: os.kill(one.rank("TP1"), signal.SIGKILL))
+        assert one.since_cause_s < starting.WITHIN_S
+        assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("failed", "rank_dead", "TP1")
+
+
+def test_rank_that_is_stopped_stalls_the_start_within_its_limit(start: Callable[..., Start]) -> None:
+    with start(tp=2) as one:
+        limit_s = 6.0
+        found = one.until_over("kv_cache", lambda: os.kill(one.rank("TP1"), signal.SIGSTOP), limit_s)
+        assert one.since_cause_s < limit_s + starting.WITHIN_S
+        assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("stalled", "stalled", "TP1")
+
+
+def test_server_that_is_killed_and_server_whose_port_is_taken_fail_within_seconds(start: Callable[..., Start]) -> None:
+    with start("killed") as killed, start("robbed") as robbed:
+        found = killed.until_over("arguments", lambda: os.kill(killed.process.pid, signal.SIGKILL))
+        assert killed.since_cause_s < starting.WITHIN_S
+        assert (found["state"], found["failure"]["reason"]) == ("failed", "process_exit")
+        # It binds its port when the model is loaded, and notices only then.
+        found = robbed.until_over("arguments", robbed.take_port)
+        assert (found["state"], found["failure"]["reason"]) == ("failed", "port_in_use")
+        assert f"('127.0.0.1', {robbed.port}): address already in use" in found["failure"]["excerpt"][-1]
+        robbed.thief.close()
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

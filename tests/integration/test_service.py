@@ -23,6 +23,7 @@ import jinja2
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    log_follow,
     managers,
     proc,
     readiness,
@@ -73,7 +74,7 @@ class Host:
             "ansible_facts": {"user_uid": os.geteuid()},
             "sglang_root": str(self.root),
             "sglang_service_name": "sglang",
-            "sglang_ready_timeout_s": 600,
+            "sglang_supervisor_start_s": 600,
             "sglang_stop_timeout_s": 60,
             "sglang_log_max_bytes": 10_000_000,
             "sglang_log_backups": 2,
@@ -323,7 +324,7 @@ def test_kill_9_is_seen_by_the_next_look(host: Host) -> None:
 
 
 def test_death_long_after_the_start_is_restarted_by_supervisor_and_seen_by_a_wait(host: Host) -> None:
-    host.configure(sglang_ready_timeout_s=1)
+    host.configure(sglang_supervisor_start_s=1)
     host.release(1)
     pid = host.service()["pid"]
     time.sleep(2.5)
@@ -624,7 +625,7 @@ def test_log_rotated_between_two_looks(host: Host, how: str) -> None:
         tail = host.tail()
         assert any("ready to roll" in line for line in tail) and tail[-1] == "after the rotation"
     else:
-        position = server_log.LogPosition(str(log), log.stat().st_ino, log.stat().st_size)
+        position = log_follow.LogPosition(str(log), log.stat().st_ino, log.stat().st_size)
         os.truncate(log, 0)
         with log.open("a") as stream:
             stream.write("new\n")

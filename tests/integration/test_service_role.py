@@ -1,7 +1,9 @@
 # Copyright (c) 2026, the tokforge.sglang contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Role sglang_server through ansible-playbook, with a small real HTTP process as the server, and the unit it writes."""
+"""Roles sglang_server and sglang_ready through ansible-playbook, with a small real HTTP process as the server, and the
+unit that the first one writes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ import pytest
 import yaml
 from jinja2.nativetypes import NativeEnvironment
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import managers, proc, service
+from ansible_collections.tokforge.sglang.plugins.module_utils import managers, proc, service, start_history
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles/sglang_server"
@@ -41,6 +43,11 @@ PLAY = """
         name: tokforge.sglang.sglang_server
         tasks_from: "{{ entry }}"
         public: true
+    - name: The wait
+      ansible.builtin.include_role:
+        name: tokforge.sglang.sglang_ready
+        public: true
+      when: entry == 'main'
 """
 
 
@@ -71,6 +78,9 @@ class Target:
         (release / "launch.json").write_text(json.dumps({"schema_version": 1, "argv": argv}))
         (self.root / "current").unlink(missing_ok=True)
         (self.root / "current").symlink_to(f"releases/{number}")
+
+    def starts(self) -> list[dict[str, Any]]:
+        return start_history.read(str(self.root))
 
     def run(self, *options: str, entry: str = "main", **variables: Any) -> tuple[int, str]:
         extra = json.dumps({**self.variables, "entry": entry, **variables})
@@ -109,12 +119,15 @@ def test_whole_life(target: Target) -> None:
     code, output = target.run("--check", "--diff")
     assert code == 0, output
     assert not target.root.exists()
-    assert "+        running: true" in output
+    assert "+        running: true" in output and "ready after" not in output
 
     target.release(1)
     code, output = target.run("--diff", "-vv")
     assert code == 0, output
     assert "[localhost] ready after" in output
+    [start] = target.starts()
+    assert (start["state"], start["release"], start["failure"], start["cold"]) == ("ready", "1", None, True)
+    assert start["output_check"]["passed"] is True and 0 <= start["ready_s"] < 60
     assert "+stopasgroup = true" in output  # templates show their diff
     assert "canary" not in output  # secrets do not
     for path in target.root.rglob("*"):
@@ -125,6 +138,8 @@ def test_whole_life(target: Target) -> None:
 
     code, output = target.run("--diff")
     assert code == 0 and "changed=0" in recap(output), output
+    # The server whose start is on record is asked whether it serves, and nothing more.
+    assert "ready after" in output and target.starts() == [start]
     code, output = target.run("--check", "--diff", sglang_server_api_key="canary-another-key-0123")
     assert code == 0 and "canary" not in output, output
     assert "changed=2" in recap(output)  # the file, and the restart that its content brings
@@ -179,10 +194,22 @@ def test_server_that_ends_before_it_is_ready_fails_the_play_at_once_with_its_log
     code, output = target.run(sglang_ready_timeout_s=300)
     assert code == 2, output
     flat = re.sub(r"\s+", " ", output)
-    assert "the server exited with code 0 before it was ready (stage process)" in flat
-    assert "RuntimeError: this is why it ended" in flat and "log_tail" not in flat  # once in the result, in its message
+    assert "exception in main: RuntimeError: this is why it ended (the server exited with code 0) (stage boot)" in flat
+    assert "Scheduler hit an exception: Traceback (most recent call last):" in flat and "log_tail" not in flat
+    assert "reason: failed" in flat and "reason: exception" in flat
     assert f"{target.root}/log/server.log" in flat.replace(" ", "")
     assert "canary" not in output
+
+
+def test_output_that_is_not_usable_fails_the_play_and_the_start_is_not_on_record(target: Target) -> None:
+    # Two generations are enough for the look; what comes later is what the output check is for.
+    target.release(1, "--degenerate-after", "4")
+    code, output = target.run(sglang_model_info={"served_name": "tiny", "random_weights": False})
+    flat = re.sub(r"\s+", " ", output)
+    assert code == 2 and "[localhost] ready after" in flat, output
+    assert "The server on localhost is up, and what it writes is not usable: " in flat
+    assert "sglang_ready_output_check set to false accepts it" in flat and "canary" not in output
+    assert target.starts() == []  # so that the next rollout checks it again
 
 
 def test_time_out_is_told_from_failure(target: Target) -> None:

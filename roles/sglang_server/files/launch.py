@@ -187,6 +187,8 @@ def outside(root: str) -> NoReturn:
     environment["TOKFORGE_LAUNCH_ID"] = hashlib.sha256(content).hexdigest()[:16]
     arguments = [str(argument) for argument in launch["argv"]]
     cwd = launch.get("cwd") or root
+    # Whoever reads the log sees where this start begins: a manager starts a server again without asking anybody.
+    say(f"starting release {os.path.basename(release)} as process {os.getpid()}")
     settle_autotune_cache(os.path.join(release, "venv"), arguments, environment, cwd)
     if secrets:
         environment[SECRET_NAMES] = ",".join(secrets)

@@ -27,6 +27,7 @@ class Root:
 
     def __init__(self, root: Path) -> None:
         self.path = root
+        self.marked = False
         for name in ("bin", "state", "releases/1", "model", "venvs/x/bin"):
             (root / name).mkdir(parents=True)
         (root / "bin/launch.py").write_bytes(LAUNCHER.read_bytes())
@@ -56,24 +57,36 @@ class Root:
             (self.set / f"rank_tp{rank}_pp0_dp0.json").write_text("{}")
 
     def start(self, code: int = 0, **env: str) -> tuple[str, str]:
-        """What the launcher says, and what the server says."""
-        done = subprocess.run(
+        """What the launcher says after the mark of a start, and what the server says."""
+        with subprocess.Popen(
             [sys.executable, str(self.path / "bin/launch.py"), str(self.path)],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
             cwd="/",
             env={**os.environ, **env},
-            timeout=60,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stderr, done.stdout
+        ) as launcher:
+            server, said = launcher.communicate(timeout=60)
+        assert launcher.returncode == code, said
+        # The process becomes the server, so the mark names the server's own pid.
+        mark = f"tokforge: starting release 1 as process {launcher.pid}\n"
+        self.marked = said.startswith(mark)
+        return said.removeprefix(mark), server
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     """A deployment without results."""
     return Root(tmp_path)
+
+
+def test_each_start_is_marked_in_the_log_before_anything_else(root: Root) -> None:
+    root.ranks(8)
+    said, server = root.start()
+    assert root.marked and "starting release" not in said + server
+    (root.path / "current").unlink()
+    said, _server = root.start(78)
+    assert not root.marked and "starting release" not in said  # nothing is started then
 
 
 def test_partial_set_is_gone_before_the_server_starts(root: Root) -> None:

@@ -310,7 +310,14 @@ NAME = re.compile("[a-z]+")
         ({"sglang_port": 0}, "sglang_port is 0"),
         ({"sglang_port": 65536}, "sglang_port is 65536"),
         ({"sglang_keep_releases": -1}, "sglang_keep_releases is -1"),
-        ({"sglang_ready_timeout_s": 0}, "sglang_ready_timeout_s is 0"),
+        ({"sglang_ready_timeout_s": -1}, "sglang_ready_timeout_s is -1"),
+        ({"sglang_ready_stall_timeout_s": 0}, "sglang_ready_stall_timeout_s is 0"),
+        ({"sglang_ready_new_tokens": 0}, "sglang_ready_new_tokens is 0"),
+        ({"sglang_ready_output_concurrency": 0}, "sglang_ready_output_concurrency is 0"),
+        ({"sglang_ready_output_tokens": 0}, "sglang_ready_output_tokens is 0"),
+        ({"sglang_ready_output_repeats": -1}, "sglang_ready_output_repeats is -1"),
+        ({"sglang_ready_output_timeout_s": 0}, "sglang_ready_output_timeout_s is 0"),
+        ({"sglang_supervisor_start_s": 0}, "sglang_supervisor_start_s is 0"),
         ({"sglang_min_free_bytes": -1}, "sglang_min_free_bytes is -1"),
         ({"sglang_benchmark_env": {"A=B": "s3cr3t"}}, "sglang_benchmark_env: 'A=B' is no name"),
         ({"sglang_benchmark_env": {"A": "s3cr3t\0"}}, "sglang_benchmark_env: the value of A holds a line end or a NUL"),
@@ -341,7 +348,9 @@ def test_values_within_bounds_and_unset_ones_pass() -> None:
         "sglang_server_api_key": "sixteen-letters!",
         "sglang_server_admin_api_key": "",
         "sglang_server_secrets": {"HF_TOKEN": "hf"},
-        "sglang_ready_timeout_s": None,
+        "sglang_ready_timeout_s": 0,  # as long as the kind of start may take
+        "sglang_ready_output_repeats": 0,  # prompts that are not repeated
+        "sglang_ready_stall_timeout_s": None,
     }
     assert preflight.check_values(values, NAME) == []
     assert preflight.check_values({}, NAME) == []
