@@ -11,7 +11,7 @@ CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
 .PHONY: help deploy benchmark verify destroy venv venv-dev test test-full lint docs docs-check sanity unit integration real molecule \
-	format changelog times gate-times locks clean
+	format changelog times gate-times startup-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,12 +74,16 @@ format: venv-dev  ## let ruff format and fix
 changelog: venv-dev  ## turn the fragments into the changelog of the version in galaxy.yml
 	.venv-dev/bin/antsibull-changelog release
 
-times: venv-dev  ## measure cold and no-op deploys and the autotune gate, written to docs/benchmarks.md
+times: venv-dev  ## measure deploys, the autotune gate and looks at a starting server, written to docs/benchmarks.md
 	.venv-dev/bin/python benchmarks/deploy_times.py $(ARGS)
 	.venv-dev/bin/python benchmarks/gate_times.py
+	.venv-dev/bin/python benchmarks/startup_times.py
 
 gate-times: venv-dev  ## measure the autotune gate only, its section of docs/benchmarks.md
 	.venv-dev/bin/python benchmarks/gate_times.py $(ARGS)
+
+startup-times: venv-dev  ## measure looks at a starting server only, their section of docs/benchmarks.md
+	.venv-dev/bin/python benchmarks/startup_times.py $(ARGS)
 
 locks: venv-dev  ## resolve every lock anew: SGLang releases (locks.toml) and the controller's requirements
 	.venv-dev/bin/python tools/lock.py $(ARGS)

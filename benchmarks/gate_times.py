@@ -288,9 +288,9 @@ def report(
     return "\n".join(lines)
 
 
-def with_section(page: str, section: str) -> str:
+def with_section(page: str, section: str, title: str = TITLE) -> str:
     """The page with this section at its end, in place of an older one."""
-    before, _title, old = page.partition(f"{TITLE}\n")
+    before, _title, old = page.partition(f"{title}\n")
     following = re.search(r"^## .*", old, re.MULTILINE | re.DOTALL)
     kept = f"{before.rstrip()}\n\n{following.group()}" if following else before
     return f"{kept.rstrip()}\n\n{section}".lstrip()

@@ -28,6 +28,13 @@ REAL: dict[str, tuple[tuple[str, ...], bool]] = {
     "h200x2-tp2-0.5.12.post1-stale-kept": (("TP0", "TP1"), True),
     "h200x2-tp2-0.5.12.post1-gate-closed": (("TP0", "TP1"), False),
 }
+
+#: Real starts that failed: reason and rank of the failure, and the stage; None where the log alone tells of none.
+FAILED: dict[str, tuple[str, str, str] | None] = {
+    "h200x2-tp2-0.5.12.post1-rank-killed": ("rank_dead", "TP1", "autotune"),
+    "h200x2-tp2-0.5.12.post1-rank-stopped": None,
+    "h200x2-tp2-0.5.12.post1-low-memory": ("oom_cuda", "TP0", "kv_cache"),
+}
 FIRED_UP = "The server is fired up and ready to roll!"
 COMPLETED = "FlashInfer autotune completed."
 RUNNING = "Running FlashInfer autotune..."

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from startup_logs import (
     COMPLETED,
+    FAILED,
     FIRED_UP,
     REAL,
     RUNNING,
@@ -265,6 +266,18 @@ def test_one_rank_of_eight_failed_and_the_others_had_all_completed() -> None:
     assert verdict.missing_ranks == ("TP2",)
     assert verdict.detail.startswith("exception in TP2: RuntimeError: The size of tensor a (4096)")
     assert verdict.failure.excerpt[-1].startswith("RuntimeError: The size of tensor a (4096)")
+
+
+@pytest.mark.parametrize("name", sorted(FAILED))
+def test_a_real_start_that_failed_tells_reason_rank_and_stage(name: str) -> None:
+    found = judge(real(name), World(tp=2))
+    failure = found.failure
+    assert (found.state == "failed") is (failure is not None)
+    assert (failure and (failure.reason, failure.rank, failure.stage)) == FAILED[name]
+    # Only the log tells nothing of a rank that a signal stopped; the silence and the process do.
+    stopped = Process(1, True, stopped=(7,), stopped_ranks=("TP1",))
+    late = judge(real(name), World(tp=2), process=stopped, quiet=Quiet(400, 400, 400))
+    assert FAILED[name] or (late.state, late.failure and late.failure.rank) == ("stalled", "TP1")
 
 
 def test_a_failure_counts_more_than_the_ready_line() -> None:
