@@ -315,11 +315,11 @@ def _index(stage: str) -> int:
 _WORDS = {"kv_cache": "KV cache", "cuda_graphs": "CUDA graphs"}
 
 
-def bar_words(bar: Bar | None) -> str:
+def bar_words(progress: Bar | None) -> str:
     """A bar that is not full, for the end of a line."""
-    if bar is None or bar.done >= bar.total:
+    if progress is None or progress.done >= progress.total:
         return ""
-    return f", {bar.op} {bar.done}/{bar.total}"
+    return f", {progress.op} {progress.done}/{progress.total}"
 
 
 def _notes(report: Report, world: World, places: _Places, expectation: Expectation, tuning: _Tuning) -> tuple[str, ...]:

@@ -353,7 +353,7 @@ class StartupLog:
             "broken": [asdict(one) for one in self.broken],
             "fragments": self.fragments,
             "fragment_lines": self.fragment_lines,
-            "bars": {name: asdict(bar) for name, bar in self.bars.items()},
+            "bars": {name: asdict(one) for name, one in self.bars.items()},
             "last_bar": self.last_bar,
             "profiled": self.profiled,
             "noise": self.noise,
@@ -380,7 +380,7 @@ class StartupLog:
             log.counted, log.noise = dict(data["counted"]), dict(data["noise"])
             log.broken = [Broken(**one) for one in data["broken"]]
             log.fragments, log.fragment_lines = list(data["fragments"]), int(data["fragment_lines"])
-            log.bars = {name: Bar(**bar) for name, bar in data["bars"].items()}
+            log.bars = {name: Bar(**one) for name, one in data["bars"].items()}
             log.last_bar, log.profiled = str(data["last_bar"]), dict(data["profiled"])
             log.launcher, log.cache = bool(data["launcher"]), str(data["cache"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -724,13 +724,13 @@ class StartupLog:
         key = re.sub(r"\s*\(.*", "", name)[:120]
         if not key:
             return
-        bar = Bar(name[:120], stage, int(match["done"]), int(match["total"]), _clock_s(match["elapsed"]))
+        progress = Bar(name[:120], stage, int(match["done"]), int(match["total"]), _clock_s(match["elapsed"]))
         if key not in self.bars and len(self.bars) >= _OPERATIONS:
             return
-        self.bars[key] = bar
+        self.bars[key] = progress
         self.last_bar = key
         if stage == "autotune":
-            self.profiled[key] = max(self.profiled.get(key, 0.0), bar.elapsed_s)
+            self.profiled[key] = max(self.profiled.get(key, 0.0), progress.elapsed_s)
 
     def _count(self, text: str) -> None:
         if _REQUEST.search(text):

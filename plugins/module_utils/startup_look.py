@@ -390,12 +390,12 @@ def _failure(failure: Failure | None) -> dict[str, Any] | None:
 
 
 def _progress(report: Report, verdict: startup.Verdict) -> dict[str, Any]:
-    bar = report.progress
+    newest = report.progress
     return {
         "stage": verdict.stage,
-        "op": bar.op if bar else "",
-        "done": bar.done if bar else None,
-        "total": bar.total if bar else None,
+        "op": newest.op if newest else "",
+        "done": newest.done if newest else None,
+        "total": newest.total if newest else None,
         "ranks_done": len(verdict.expected_ranks) - len(verdict.missing_ranks),
         "ranks_expected": len(verdict.expected_ranks),
     }

@@ -146,8 +146,10 @@ class Writer:
     def bars(self, op: str = "trtllm::fused_moe::gemm1", total: int = 9, done: Sequence[int] = (0, 6, 9)) -> Writer:
         for step in done:
             part = 100 * step // total
-            bar = "\u2588" * (part // 10) + " " * (10 - part // 10)
-            self.raw(f"\r[AutoTuner]: Tuning {op}: {part:3}%|{bar}| {step}/{total} [00:0{step}<00:01,  1.79profile/s]")
+            drawn = "\u2588" * (part // 10) + " " * (10 - part // 10)
+            self.raw(
+                f"\r[AutoTuner]: Tuning {op}: {part:3}%|{drawn}| {step}/{total} [00:0{step}<00:01,  1.79profile/s]"
+            )
         return self
 
     @property

@@ -30,7 +30,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.output_check impor
 )
 
 TEXT = "the Eiffel Tower, which was built for the world fair and is seen from everywhere."
-IDS = list(range(100, 132))
+IDS = tuple(range(100, 132))
 SETTINGS = Settings()
 KEY = "sk-very/hidden&key"
 

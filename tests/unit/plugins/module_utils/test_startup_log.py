@@ -276,8 +276,8 @@ def test_a_cache_is_named_also_where_its_reuse_is_off() -> None:
 
 
 def test_bars_and_records_share_a_line() -> None:
-    bar = "\r[AutoTuner]: Tuning trtllm::fused_moe::gemm1:  67%|\u2588\u2588   | 6/9 [00:07<00:02,  1.79profile/s]"
-    told = report(f"{bar}[{T} TP0] {COMPLETED}\n{bar}{bar}[{T} TP1] {COMPLETED}\n".encode())
+    drawn = "\r[AutoTuner]: Tuning trtllm::fused_moe::gemm1:  67%|\u2588\u2588   | 6/9 [00:07<00:02,  1.79profile/s]"
+    told = report(f"{drawn}[{T} TP0] {COMPLETED}\n{drawn}{drawn}[{T} TP1] {COMPLETED}\n".encode())
     assert completed(told) == {"TP0": 1, "TP1": 1}
     assert told.progress == core.Bar("trtllm::fused_moe::gemm1", "autotune", 6, 9, 7.0)
     assert told.profiling_s == 7.0
@@ -639,10 +639,10 @@ def test_five_hundred_skipped_tactics_are_no_failure() -> None:
 
 
 def test_noise_behind_a_bar_and_in_records_is_counted_too() -> None:
-    bar = "\r 10%|#  | 1/9 [00:01<00:09]"
+    drawn = "\r 10%|#  | 1/9 [00:01<00:09]"
     told = report(
         lines(
-            f"{bar}[{T} TP0] Skipped 12 unsupported tactic(s) for gemm",
+            f"{drawn}[{T} TP0] Skipped 12 unsupported tactic(s) for gemm",
             tp(1, "[Autotuner]: OOM detected, falling back to default tactic"),
         )
     )
