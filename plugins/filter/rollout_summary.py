@@ -17,7 +17,7 @@ options:
   _input:
     description:
       - What the roles left behind, with the keys C(url), C(host), C(inventory), C(log), C(environment), C(model),
-        C(release), C(backend) and C(benchmark).
+        C(release), C(backend) and C(benchmark), and C(start), which M(tokforge.sglang.wait_for_ranks) returned.
     type: dict
     required: true
 """
@@ -60,6 +60,7 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
         f"  release    {release.get('release')} ({release.get('path')})",
     ]
     lines += [f"  autotune   {line}" for line in _autotune(environment.get("autotune_gate"))]
+    lines += [f"  ranks      {line}" for line in _ranks(facts.get("start"), release.get("autotune_fallback"))]
     if weights:
         lines.insert(2, f"             {weights}")
     lines += [f"  measured   {line}" for line in _points(facts["benchmark"])]
@@ -83,6 +84,22 @@ def _autotune(gate: Mapping[str, Any] | None) -> list[str]:
     who = {"patch": "edited into the release", "upstream": "by the release itself"}.get(gate.get("enabled_by") or "")
     state = "gate open" if gate.get("enabled_by") else "gate closed"
     return [f"{state} for {gate['backend']}" + (f", {who}" if who else "")]
+
+
+def _ranks(start: Mapping[str, Any] | None, fallback: bool | None) -> list[str]:
+    """How many ranks there are, and how many of them were tuned."""
+    expected = len((start or {}).get("expected_ranks") or [])
+    if not start or not expected:
+        return []
+    if fallback:
+        return [f"{expected}, autotune disabled since a start failed inside it"]
+    tuning = start.get("autotune") or {}
+    tuned = len(tuning.get("ranks_completed") or [])
+    if not tuned:
+        return [f"{expected}, not tuned: {tuning.get('reason') or 'nobody knows why'}"]
+    seconds = (start.get("durations") or {}).get("autotune_s")
+    took = f" in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
+    return [f"{tuned} of {expected} tuned by FlashInfer{took}"]
 
 
 def _points(benchmark: Mapping[str, Any]) -> list[str]:

@@ -77,6 +77,25 @@ def test_summary_is_silent_about_a_gate_that_nobody_asked_for(told: dict[str, An
     assert "autotune" not in rollout_summary(facts(environment={"autotune_gate": told}))
 
 
+TUNED = {"ranks_completed": ["TP0", "TP1"], "reason": "the gate is open"}
+NOT_TUNED = {"ranks_completed": [], "reason": "the device is cpu"}
+
+
+@pytest.mark.parametrize(
+    ("start", "fallback", "line"),
+    [
+        ({"autotune": TUNED, "durations": {"autotune_s": 63.4}}, False, "2 of 2 tuned by FlashInfer in 63 s"),
+        ({"autotune": TUNED}, False, "2 of 2 tuned by FlashInfer"),
+        ({"autotune": NOT_TUNED}, False, "2, not tuned: the device is cpu"),
+        ({"autotune": NOT_TUNED}, True, "2, autotune disabled since a start failed inside it"),
+    ],
+)
+def test_summary_tells_how_many_ranks_were_tuned(start: dict[str, Any], fallback: bool, line: str) -> None:
+    told = facts(start={"expected_ranks": ["TP0", "TP1"], **start}, release={"autotune_fallback": fallback})
+    assert f"\n  ranks      {line}\n" in rollout_summary(told)
+    assert "ranks" not in rollout_summary(facts(start={}))
+
+
 def test_summary_without_a_measurement_does_not_invent_one() -> None:
     text = rollout_summary(facts(benchmark={}))
     assert "measured   nothing yet" in text
