@@ -337,6 +337,11 @@ def _notes(report: Report, world: World, places: _Places, expectation: Expectati
     told = told_world(report.arguments)
     if told is not None and (told.tp, told.pp) != (world.tp, world.pp):
         notes.append(f"the server says tp {told.tp} and pp {told.pp}, expected were tp {world.tp} and pp {world.pp}")
+    if report.older and not report.main and not report.ranks:
+        notes.append(
+            f"{report.older} records of the log are older than the process and do not count; if only its clock or time"
+            " zone is another one, say where its start begins (log_position)"
+        )
     if report.restarts:
         notes.append(f"the log holds {report.restarts} earlier start{'s' * (report.restarts > 1)}; the last one counts")
     return tuple(notes)

@@ -285,7 +285,8 @@ class Report:
     `failure` is the cause; `consequence`: it only says that another process broke off. `broke` are the tags of
     all ranks that wrote a failure. `suspect` is a traceback after which nothing came that would show that the server
     lived on.
-    `cache` is what the launcher said of the tuning results before it started the server.
+    `older` counts records that were left out because of their time. `cache` is what the launcher said of the tuning
+    results before it started the server.
     `profiling_s` adds up the bars of FlashInfer's autotuner, the longest of each operation.
     """
 
@@ -303,6 +304,7 @@ class Report:
     profiling_s: float
     noise: Mapping[str, int]
     restarts: int
+    older: int
     cache: str
 
 
@@ -314,6 +316,7 @@ class StartupLog:
 
     def __init__(self, not_before: str = "") -> None:
         self.not_before = not_before
+        self.older = 0
         self.pending = b""
         self.restarts = 0
         self._begin()
@@ -342,6 +345,7 @@ class StartupLog:
         return {
             "schema": SCHEMA,
             "not_before": self.not_before,
+            "older": self.older,
             "pending": base64.b64encode(_SECRET_ARGUMENT.sub(rb"\1<redacted>", self.pending)).decode("ascii"),
             "restarts": self.restarts,
             "standard": self.standard,
@@ -368,6 +372,7 @@ class StartupLog:
             if data["schema"] != SCHEMA:
                 raise ValueError(f"schema {data['schema']!r} is not {SCHEMA}")
             log = cls(str(data["not_before"]))
+            log.older = int(data["older"])
             log.pending = base64.b64decode(data["pending"], validate=True)
             log.restarts = int(data["restarts"])
             log.standard, log.current = bool(data["standard"]), bool(data["current"])
@@ -502,6 +507,7 @@ class StartupLog:
         if self.not_before:
             self.current = stamp >= self.not_before
             if not self.current:
+                self.older += 1
                 return
         tags = head["tags"]
         rank = parse_tags(tags)
@@ -773,6 +779,7 @@ class StartupLog:
             profiling_s=round(sum(self.profiled.values(), 0.0), 1),
             noise=self.noise,
             restarts=self.restarts,
+            older=self.older,
             cache=self.cache,
         )
 

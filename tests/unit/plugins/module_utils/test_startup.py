@@ -446,3 +446,12 @@ def test_a_stall_in_a_format_of_its_own_names_no_rank() -> None:
     assert verdict.failure is not None
     assert (verdict.state, verdict.failure.rank) == ("stalled", "")
     assert verdict.failure.excerpt == ("nothing was logged for 301 s",)
+
+
+def test_records_that_are_older_than_the_process_do_not_count_and_are_told() -> None:
+    data = lines("[2026-11-29 10:00:00 TP0] FlashInfer autotune completed.", f"[2026-11-29 10:00:01] {FIRED_UP}")
+    told = report(data, not_before="2026-11-30 10:00:00")
+    found = core.judge(told, World(tp=2), EXPECTED)
+    assert (found.state, told.older) == ("starting", 2)
+    assert "2 records of the log are older than the process" in found.notes[0]
+    assert core.judge(report(data), World(tp=2), EXPECTED).notes == ()
