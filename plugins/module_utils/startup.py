@@ -85,7 +85,7 @@ def judge(
         state=state,
         stage=stage,
         detail=detail,
-        expected_ranks=tuple(rank.tag for rank in places.expected),
+        expected_ranks=tuple(places.name(rank) for rank in places.expected),
         missing_ranks=tuple(places.name(rank) for rank in missing),
         ranks=places.by_name(),
         failure=failure,
@@ -152,8 +152,15 @@ class _Tuning:
         self.counted_started = report.counted.get(startup_log.AUTOTUNE_STARTED, 0)
         self.counted = report.counted.get(startup_log.AUTOTUNE_COMPLETED, 0)
         self.custom = report.format == startup_log.CUSTOM
+        untagged = report.ranks.get(Rank())
+        if untagged is not None and len(states) > 1 and not any(rank != Rank() for rank in report.ranks):
+            # Records that look like SGLang's own, of a format without the tags: several ranks that nobody can tell.
+            self.custom = True
+            self.counted_started, self.counted = untagged.started, untagged.completed
         begun = self.counted_started if self.custom else len(self.started)
-        self.counts = expectation.value == startup_expect.EXPECTED or bool(begun)
+        # What began though it was not expected need not come to an end.
+        unexpected = expectation.value == startup_expect.NOT_EXPECTED
+        self.counts = expectation.value == startup_expect.EXPECTED or (bool(begun) and not unexpected)
         done = self.counted if self.custom else len(self.completed)
         self.total = len(states)
         self.done = min(done, self.total)
@@ -302,7 +309,7 @@ def _detail(
     else:
         past = sum(1 for r in places.expected if startup_log.STAGES.index(places.state(r).stage) > _index(stage))
         words = f"{_WORDS.get(stage, stage)}: {past} of {len(places.expected)} ranks are past it"
-    words += bar_words(report.progress)
+    words += bar_words(report.progress, stage)
     if quiet.log_s >= 30 and process is not None and process.doing:
         words += f"; silent for {quiet.log_s:.0f} s, {process.doing}"
     return words
@@ -315,16 +322,16 @@ def _index(stage: str) -> int:
 _WORDS = {"kv_cache": "KV cache", "cuda_graphs": "CUDA graphs"}
 
 
-def bar_words(progress: Bar | None) -> str:
-    """A bar that is not full, for the end of a line."""
-    if progress is None or progress.done >= progress.total:
+def bar_words(progress: Bar | None, stage: str) -> str:
+    """A bar of this stage that is not full, for the end of a line."""
+    if progress is None or progress.done >= progress.total or progress.stage not in ("", stage):
         return ""
     return f", {progress.op} {progress.done}/{progress.total}"
 
 
 def _notes(report: Report, world: World, places: _Places, expectation: Expectation, tuning: _Tuning) -> tuple[str, ...]:
     notes = []
-    if report.format == startup_log.CUSTOM:
+    if tuning.custom:
         notes.append(
             "the log has a format of its own that names no rank, so lines are counted: "
             f"{tuning.counted_started} ranks started and {tuning.counted} completed autotune"

@@ -5,7 +5,8 @@
 """What a start is expected to do, before it says anything: will FlashInfer autotune run?
 
 A closed gate logs nothing, and neither does a server that skipped autotune though it should have run. Only what was
-asked for tells the two apart. The rules are those of the gates of SGLang 0.5.7 to 0.5.23.
+asked for tells the two apart. The rules are those of the gates of SGLang 0.5.7 to 0.5.23. With a speculative draft the
+target's own kernels are tuned all the same, so each rank logs at least one pair of lines.
 """
 
 from __future__ import annotations

@@ -75,10 +75,18 @@ _CAUSES: Sequence[tuple[str, re.Pattern[str]]] = (
             r"\b[Ee]xit code:? -9\b|\bcrashed with exit code -9\b|\bdied due to signal 9\b|DefaultCPUAllocator: "
             r"|\bMemoryError\b|Cannot allocate memory|: fatal error: Killed signal"
             r"|\bKilled\s{1,20}\S{0,400}(?:cicc|nvcc|cc1plus|ptxas)"
-            r"|returned non-zero exit status 137|exit status 137\b|No space left on device.{0,400}/dev/shm"
+            r"|returned non-zero exit status 137|exit status 137\b|^FAILED: \[code=137\]|^Killed\s*$|\boom-kill\b"
+            r"|No space left on device.{0,400}/dev/shm|/dev/shm.{0,400}No space left on device|\bterminated with -9\b"
         ),
     ),
-    (COMPILE_FAILURE, re.compile(r"Ninja build failed|Command '\[.{0,400}ninja|\bninja: build stopped|nvcc fatal\s")),
+    (
+        COMPILE_FAILURE,
+        re.compile(
+            r"Ninja build failed|Command '\[.{0,400}ninja|\bninja: build stopped|(?:nvcc|ptxas) fatal\s"
+            r"|CompilationError|PTXASError|\bNVRTC\b|NVCC compilation failed|Error building extension|CppCompileError"
+            r"|InductorError|No such file or directory: 'ninja'|Could not find nvcc"
+        ),
+    ),
     (
         OOM_CUDA,
         re.compile(

@@ -18,10 +18,12 @@ its last ones. Time goes with the new bytes: a line is looked at only when it ho
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import log_noise, startup_failure
@@ -86,6 +88,8 @@ _MESSAGES = (
     "Starting dummy health check server",
     "Dummy health check server ",
     "ERROR:    [",
+    "[Errno ",
+    "[errno ",
     "Port is already in use",
     "Received sigquit from a child process",
     "SIGQUIT received",
@@ -108,6 +112,7 @@ _FAILED_BYTES = (
     b"Fatal Python error: ",
     b"terminate called after",
     b"llegal instruction",
+    b"atchdog timeout (",
 )
 _BAR_BYTES = (b"%|", b"% Completed |")
 _LAUNCHER_BYTES = b"tokforge: "
@@ -121,10 +126,16 @@ _ANYWHERE = {
     WEIGHTS_LOADED: "Load weight end",
     READY: "The server is fired up and ready to roll!",
 }
-_ANYWHERE_BYTES = tuple(text.encode() for text in _ANYWHERE.values())
+_ANYWHERE_BYTES = (*(text.encode() for text in _ANYWHERE.values()), b"Received sigquit from a child process")
+# Where a program logs with which arguments it looks at a log.
+_INVOKED = "Invoked with "
+_FAILED_ANYWHERE = re.compile(
+    "(?:" + "|".join(startup_failure.PROCESSES) + r") hit an exception\b|Received sigquit from a child process"
+)
 
 # Written so that none looks at the same blanks twice: a line can hold 64 kB of them.
-_COMPLETED = re.compile(r"FlashInfer autotune completed\.\s*$")
+# Behind it may stand a bar, figures, or the end of a record that it broke off, but no sentence that goes on.
+_COMPLETED = re.compile(r"FlashInfer autotune completed\.(?:\s*$|(?=[^\s'\"])|\s+(?=\w+=|\[))")
 _STARTED = re.compile(
     r"Running FlashInfer autotune(?:(?:\.\.\.)?\s*$|\s+with cache: (?P<cache>\S.*)|\s+\(cache reuse )"
 )
@@ -146,11 +157,16 @@ _RANK_DEAD = re.compile(
 )
 _CRASHED = re.compile(r"Subprocess \S+ .{0,60}?crashed\b|Scheduler or DataParallelController \d+ terminated with ")
 _BIND = re.compile(
-    r"ERROR:\s+\[Errno \d+\] error while attempting to bind on address|Port is already in use\.", re.IGNORECASE
+    r"(?:ERROR:\s+)?\[Errno \d+\] (?:error while attempting to bind on address|Address already in use)"
+    r"|Port is already in use\.",
+    re.IGNORECASE,
 )
 _GRAPH_FAILED = re.compile(r"Capture [\w -]{1,60} failed:")
 _RAW_FATAL = re.compile(r"(?:Fatal Python error: |terminate called after throwing )")
 _ILLEGAL = re.compile(r"\billegal instruction\b", re.IGNORECASE)
+_TORCH_RANK = re.compile(r"\[rank(?P<rank>\d{1,5})\]: ?")
+_WATCHDOG = re.compile(r"(?:\w+ )?[Ww]atchdog timeout \((?!.*soft=True)")
+_ERROR = re.compile(r"[Ee]rror|encountered|[Ff]atal|core dumped")
 _TRACEBACK = "Traceback (most recent call last):"
 # Tracebacks that end nothing.
 _HARMLESS = re.compile(r"Exception ignored (?:in|on)\b|Error in atexit\._run_exitfuncs|Error in sys\.exitfunc")
@@ -187,6 +203,12 @@ _AFTER = {
 # may go on in the next piece of the log.
 _SECRET_ARGUMENT = re.compile(rb"((?:api_key|password)['\"]?[=:] ?(['\"]))(?:\\.|(?!\2)[^\\\r\n])*")
 _SECRET_TEXT = re.compile(_SECRET_ARGUMENT.pattern.decode())
+# The same on a command line, in an environment, in a request's head, and the hub's tokens by their own look.
+_SECRET_WORD = re.compile(
+    r"(?i)(--[a-z-]{0,40}(?:key|token|password|secret)[ =]|\b[A-Z_]{0,40}(?:_KEY|TOKEN|PASSWORD|SECRET)=|\bBearer )"
+    r"[^\s'\"]{4,}"
+    r"|\bhf_[A-Za-z0-9]{8,}"
+)
 
 # --- the state -------------------------------------------------------------------------------------------------------
 
@@ -250,7 +272,7 @@ class Broken:
     def add(self, line: str) -> None:
         self.total += 1
         self.told = startup_failure.nearer_cause(self.told, startup_failure.reason_of(line, ""))
-        line = _SECRET_TEXT.sub(r"\1<redacted>", line)
+        line = hide_secrets(line)
         self.lines.append(line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 4] + " ...")
         if len(self.lines) > _TRACE_FIRST + _TRACE_LAST:
             del self.lines[_TRACE_FIRST]
@@ -452,6 +474,9 @@ class StartupLog:
         """Where words of interest stand, in order."""
         found = [match.start() for match in _MESSAGE_BYTES.finditer(text, at, stop)]
         literals = [*_FAILED_BYTES, _NOISE_BYTES, _LAUNCHER_BYTES, b"\x1b"]
+        if any(one.raw for one in self.broken):
+            # What a rank writes after a traceback that nobody announced shows that it ended nothing.
+            found += [match.start() for match in islice(_TAGGED_BYTES.finditer(text, at, stop), 1)]
         if READY not in self.main:
             literals += [*_BAR_BYTES, *_LABELLED_BYTES]
             found += _records_inside_lines(text, at, stop)
@@ -479,6 +504,7 @@ class StartupLog:
         for number, piece in enumerate(pieces):
             if self._noise(piece):
                 continue
+            self._rest(piece)
             last = number == len(pieces) - 1
             if piece.head is None:
                 self._raw(piece.message, begins_line=number == 0)
@@ -486,6 +512,13 @@ class StartupLog:
                 self._record(piece.head, piece.message)
             if not last:
                 self._keep_fragment(piece)
+
+    def _rest(self, piece: _Piece) -> None:
+        """What stands behind a whole record on its line: the end of one that it broke off, or a bar."""
+        found = _COMPLETED.match(piece.message) if piece.head is not None else None
+        rest = piece.message[found.end() :] if found else ""
+        if rest.strip() and not (self.fragments and self._joined(rest)):
+            self._bars(rest)
 
     def _noise(self, piece: _Piece) -> bool:
         noise = log_noise.kind(piece.text)
@@ -511,13 +544,17 @@ class StartupLog:
                 return
         tags = head["tags"]
         rank = parse_tags(tags)
+        if tags and rank is not None:
+            self._lived_on()
         if message.startswith("server_args=") and not tags:
             self._arguments(message, stamp)
             self._lived_on()
         elif self._milestone(rank, stamp, message) or (not tags and self._main_milestone(stamp, message)):
             self._lived_on()
         else:
-            self._failed_record("main" if rank is None or not tags else rank.tag, rank, message)
+            failed = self._failed_record("main" if rank is None or not tags else rank.tag, rank, message)
+            if not failed and not self.standard:
+                self._count(message)
 
     def _arguments(self, message: str, stamp: str) -> None:
         # The second such record is another start, by a service manager or by hand.
@@ -530,6 +567,11 @@ class StartupLog:
     def _restart(self) -> None:
         self.restarts += 1
         self._begin()
+
+    def begin_again(self, not_before: str) -> None:
+        """Somebody else saw that another start began at this time; forget the one before."""
+        self.not_before = not_before
+        self._restart()
 
     def _milestone(self, rank: Rank | None, stamp: str, message: str) -> bool:
         name = _rank_milestone(message)
@@ -575,16 +617,18 @@ class StartupLog:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def _failed_record(self, tag: str, rank: Rank | None, message: str) -> None:
+    def _failed_record(self, tag: str, rank: Rank | None, message: str) -> bool:
+        """Take a record that tells of a failure; False for another one."""
         if message.startswith("Exit code: ") and self.broken and _RANK_DEAD.search(self.broken[-1].lines[0]):
             self.broken[-1].add(message)  # up to 0.5.10rc0 a record of its own
-            return
+            return True
         found = _failed(message)
         if found is None or (found[0] == startup_failure.ILLEGAL_INSTRUCTION and READY in self.main):
-            return
+            return False
         reason, consequence = found
         stage = self._stage_of(rank)
         self._open(Broken(reason, tag, stage, consequence=consequence), message, "Traceback" in message)
+        return True
 
     def _stage_of(self, rank: Rank | None) -> str:
         state = self.ranks.get(rank) if rank is not None else None
@@ -614,7 +658,7 @@ class StartupLog:
             return
         cache = _CACHE.match(text)
         if cache and begins_line and self.current:
-            self.cache = _SECRET_TEXT.sub(r"\1<redacted>", cache["what"])[:_LINE_CHARACTERS]
+            self.cache = hide_secrets(cache["what"])[:_LINE_CHARACTERS]
             return
         if begins_line and self.fragments and self._joined(text):
             return
@@ -622,10 +666,11 @@ class StartupLog:
             return
         if not self.standard:
             self._count(text)
-        after = 0
-        for match in _BAR.finditer(text):
-            self._bar(text[max(after, match.start() - _DESCRIPTION) : match.start()], match)
-            after = match.end()
+        prefix = _TORCH_RANK.match(text)
+        rank = f"rank {prefix['rank']}" if prefix else ""
+        if prefix:  # of every line of a traceback that torch lets a process end with
+            text = text[prefix.end() :]
+        after = self._bars(text)
         if after:
             # No part of a traceback; but one can begin behind a bar.
             text = text[after:]
@@ -644,7 +689,7 @@ class StartupLog:
             if open_one is not None and open_one.raw and open_one.total == 1:
                 open_one.add(text)  # the line before only announced it
             else:
-                self._open(Broken(startup_failure.EXCEPTION, "", self._stage_of(None), raw=True), text, True)
+                self._open(Broken(startup_failure.EXCEPTION, rank, self._stage_of(None), raw=True), text, True)
         elif _RAW_FATAL.match(text):
             self._open(Broken(startup_failure.RANK_DEAD, "", self._stage_of(None), raw=True), text, True)
         elif READY not in self.main and _illegal(text):
@@ -691,7 +736,7 @@ class StartupLog:
         else:
             half = _HALF_HEAD.search(piece.message)
             text = piece.message[half.start() :] if half else text
-        text = _SECRET_TEXT.sub(r"\1<redacted>", text[: 4 * _LINE_CHARACTERS])
+        text = hide_secrets(text[: 4 * _LINE_CHARACTERS])
         self.fragments = [*self.fragments, text][-_FRAGMENTS:]
         self.fragment_lines = 0
 
@@ -722,6 +767,14 @@ class StartupLog:
 
     # --- bars and counting -------------------------------------------------------------------------------------------
 
+    def _bars(self, text: str) -> int:
+        """Take the bars of a piece; where the last one ends, 0 without one."""
+        after = 0
+        for match in _BAR.finditer(text):
+            self._bar(text[max(after, match.start() - _DESCRIPTION) : match.start()], match)
+            after = match.end()
+        return after
+
     def _bar(self, description: str, match: re.Match[str]) -> None:
         op = " ".join(description.split()).rstrip(":")
         name = re.sub(r"^.*\[AutoTuner\]: (?:Tuning )?", "", op)
@@ -734,18 +787,24 @@ class StartupLog:
         if key not in self.bars and len(self.bars) >= _OPERATIONS:
             return
         self.bars[key] = progress
+        self._lived_on()
         self.last_bar = key
         if stage == "autotune":
             self.profiled[key] = max(self.profiled.get(key, 0.0), progress.elapsed_s)
 
     def _count(self, text: str) -> None:
-        if _REQUEST.search(text):
+        """Look for the words of a milestone or of a failure in a line of another format."""
+        if _REQUEST.search(text) or _INVOKED in text:
             return
+        message = _own_message(text)
         for name, words in _ANYWHERE.items():
-            if words in text:
+            if words in text and _says(message, name, words):
                 if name == ARGUMENTS and name in self.counted:
                     self._restart()
                 self.counted[name] = self.counted.get(name, 0) + 1
+        failed = _FAILED_ANYWHERE.search(message)
+        if failed and not _in_quotes(message[: failed.start()]):
+            self._failed_record("", None, message[failed.start() :])
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
@@ -850,6 +909,36 @@ def _at(pattern: re.Pattern[str], text: str) -> int:
     return found.start() if found else 0
 
 
+def _own_message(text: str) -> str:
+    """The message of a line of another format: of a JSON object the text that begins with what counts, otherwise the
+    line.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    values = found.values() if isinstance(found, dict) else ()
+    begins = (*_ANYWHERE.values(), "Received sigquit")
+    for value in values:
+        if isinstance(value, str) and (value.startswith(begins) or _EXCEPTION_HEAD.match(value)):
+            return value
+    return ""
+
+
+def _says(message: str, name: str, words: str) -> bool:
+    """Whether a line is such a message and does not only quote it: nothing stands behind it where nothing belongs
+    there, and before it only what a format puts there."""
+    at = message.find(words)
+    if at < 0 or _in_quotes(message[:at]):
+        return False
+    if at and not (message[at - 1].isspace() or message[at - 1] in "]|>)"):
+        return False
+    rest = message[at + len(words) :]
+    return name not in (READY, AUTOTUNE_COMPLETED) or not rest.strip(" .\t\r\n")
+
+
 def _rank_milestone(message: str) -> str | None:
     if _COMPLETED.match(message):
         return AUTOTUNE_COMPLETED
@@ -877,8 +966,8 @@ def _failed(message: str) -> tuple[str, bool] | None:
     """Reason (before its text is looked at) and whether it only says that another process failed."""
     if _EXCEPTION_HEAD.match(message) or message.startswith("Initialization failed"):
         return startup_failure.EXCEPTION, False
-    if _BIND.match(message):
-        return startup_failure.PORT_IN_USE, False
+    if _BIND.match(message) or _WATCHDOG.match(message):
+        return startup_failure.EXCEPTION, False
     if _GRAPH_FAILED.match(message):
         return startup_failure.GRAPH_CAPTURE_FAILURE, False
     if message.startswith(("Received sigquit from a child process", "SIGQUIT received")):
@@ -891,9 +980,11 @@ def _failed(message: str) -> tuple[str, bool] | None:
 
 
 def _illegal(text: str) -> bool:
-    """Whether a text says that an instruction was illegal, and is neither a quotation nor a warning of Python's."""
+    """Whether a text says that an instruction was illegal as an error, and is neither a quotation nor a warning."""
     found = _ILLEGAL.search(text)
-    return found is not None and "Warning: " not in text and not _in_quotes(text[: found.start()])
+    if found is None or "Warning: " in text or _in_quotes(text[: found.start()]):
+        return False
+    return bool(_ERROR.search(text)) or text.strip(" .").lower() == "illegal instruction"
 
 
 def _only_consequence(broken: Broken) -> bool:
@@ -953,6 +1044,11 @@ _ARGUMENT = re.compile(
     rf"(?<![\w'])'?(?P<name>{'|'.join(_ARGUMENT_NAMES)})'?(?:=|: )"
     r"(?P<value>'(?:[^'\\]|\\.){0,200}'|None|True|False|-?\d{1,15})"
 )
+
+
+def hide_secrets(text: str) -> str:
+    """The text without the values of keys, tokens and passwords, as far as they can be told."""
+    return _SECRET_WORD.sub(lambda match: f"{match[1] or ''}<redacted>", _SECRET_TEXT.sub(r"\1<redacted>", text))
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------

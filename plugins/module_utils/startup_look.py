@@ -112,6 +112,9 @@ def look(
     if recorded is not None:
         return recorded
     memory = _remember(request, now(), run)
+    if startup_process.follow(memory.watch, run):
+        # The manager started it again: what was read is of the start before, and so is what that one wrote last.
+        memory.log.begin_again(startup_process.started_text(memory.watch.pid, memory.watch.start_ticks))
     grew = _read(memory, request.secrets)
     report = memory.log.report()
     world, expectation = _expect(request, memory, report)
@@ -119,12 +122,16 @@ def look(
         memory.watch, run, now(), grew, request.stall_timeout_s, gpu_busy, _launch_environment(request)
     )
     verdict = startup.judge(report, world, expectation, process, quiet, request.stall_timeout_s)
-    if dead and verdict.state in (startup.STARTING, startup.STALLED):
+    blamed = verdict.failure.rank if verdict.failure else ""
+    if dead and blamed not in dead and (report.failure is None or report.consequence):
         verdict = _with_dead_rank(verdict, dead)
     if memory.cold is None or startup_log.ARGUMENTS not in report.main:
         # What the launcher says of the tuning results comes a moment after the first look.
         memory.cold = _is_cold(report, expectation, memory.watch, _on_cpu(request, report))
     previous = start_history.like(starts, memory.cold)
+    if memory.gap and verdict.failure and verdict.failure.reason == startup_failure.AUTOTUNE_SKIPPED:
+        # The server says that it is ready, and what its ranks said of autotune is lost.
+        verdict = replace(verdict, state=startup.READY, stage="ready", failure=None, detail="the server is ready")
     notes = list(verdict.notes)
     if memory.gap:
         notes.append("a part of the log was lost in a rotation, so a milestone may be missing")
@@ -226,7 +233,7 @@ def _read(memory: _Memory, secrets: Iterable[str]) -> bool:
     begin = 0 if whole else max(tail.find(b"\n"), 0)
     end = max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1
     said = server_log.without_benign(server_log.clean(tail[begin:end], secrets))[0]
-    memory.newest = server_log.newest(said) or memory.newest
+    memory.newest = server_log.newest([startup_log.hide_secrets(line) for line in said]) or memory.newest
     return read > 0
 
 

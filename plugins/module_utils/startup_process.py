@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc, startup_work
@@ -36,6 +35,7 @@ class Watch:
     pid: int = 0
     start_ticks: int = 0
     unit: str = ""
+    ended: str = ""
     looked_at: float = 0.0
     grew_at: float = 0.0
     traced_at: float = 0.0
@@ -64,7 +64,12 @@ def _check_kinds(watch: Watch) -> None:
     numbers = (watch.looked_at, watch.grew_at, watch.traced_at, watch.any_at, watch.compiling_s)
     if not all(isinstance(number, (int, float)) for number in (*numbers, watch.pid, watch.start_ticks)):
         raise TypeError("a time or a process id is no number")
-    if not isinstance(watch.unit, str) or not isinstance(watch.ranks, dict) or not isinstance(watch.directories, list):
+    if (
+        not isinstance(watch.unit, str)
+        or not isinstance(watch.ended, str)
+        or not isinstance(watch.ranks, dict)
+        or not isinstance(watch.directories, list)
+    ):
         raise TypeError("unit, ranks or directories are of another kind")
 
 
@@ -81,6 +86,14 @@ def begin(process: str, run: Run, now: float, start_ticks: int = 0) -> Watch:
         watch.unit = process if "." in process else f"{process}.service"
         _follow_unit(watch, run)
     return watch
+
+
+def follow(watch: Watch, run: Run) -> bool:
+    """Take over the process that a unit has now. True when another one than before runs. Raises ServiceError."""
+    before = watch.pid
+    if watch.unit:
+        _follow_unit(watch, run)
+    return bool(before) and watch.pid != before
 
 
 def look(
@@ -100,13 +113,12 @@ def look(
     watch.looked_at = now
     if grew:
         watch.grew_at = now
-    ended = _follow_unit(watch, run) if watch.unit else ""
-    if not watch.pid and not watch.unit:
+    if not watch.pid and not watch.ended:
         watch.traced_at = watch.any_at = watch.grew_at
         return None, _quiet(watch, now), {}
     main = proc.read_process(watch.pid) if watch.pid else None
     if main is None or not main.alive or main.start_ticks != watch.start_ticks:
-        return Process(watch.pid, False, ended or "is gone"), _quiet(watch, now), {}
+        return Process(watch.pid, False, watch.ended or "is gone"), _quiet(watch, now), {}
     directories = startup_work.kernel_directories({**proc.environ(watch.pid), **(environment or {})})
     sample = startup_work.take_sample(watch.pid, watch.start_ticks, directories)
     before = startup_work.Sample.from_dict(watch.sample) if watch.sample else sample
@@ -140,18 +152,22 @@ def _quiet(watch: Watch, now: float) -> Quiet:
     return Quiet(now - watch.grew_at, now - watch.traced_at, now - watch.any_at)
 
 
-def _follow_unit(watch: Watch, run: Run) -> str:
-    """Take over the unit's main process; how the last one ended, when none runs."""
-    seen = systemd_seen(show_unit(run, watch.unit), stopped_on_request=False)
+def _follow_unit(watch: Watch, run: Run) -> None:
+    """The unit's main process, and how the last one ended when none runs."""
+    shown = show_unit(run, watch.unit)
+    seen = systemd_seen(shown, stopped_on_request=False)
     if seen.phase == "absent":
         raise ServiceError(f"cannot look at {watch.unit}: systemd knows no such unit; correct its name")
     if seen.pid and seen.pid != watch.pid:
         found = proc.read_process(seen.pid)
         watch.pid, watch.start_ticks = seen.pid, found.start_ticks if found else 0
         watch.sample, watch.ranks = None, {}
-    if seen.phase == "running":
-        return ""
-    return seen.ended or ("was never started" if seen.phase == "stopped" else "ended")
+    # Before its main process is started, nothing of the unit has ended.
+    coming = seen.phase == "restarting" and shown.get("ExecMainCode", "0") == "0"
+    if seen.phase == "running" or coming:
+        watch.ended = ""
+    else:
+        watch.ended = seen.ended or ("was never started" if seen.phase == "stopped" else "ended")
 
 
 def _dead_ranks(watch: Watch, sample: startup_work.Sample) -> dict[str, str]:
@@ -180,12 +196,25 @@ def rank_of_title(title: str) -> str:
     return rank.tag if rank is not None else ""
 
 
-def started_text(pid: int, start_ticks: int, margin_s: float = 2.0) -> str:
-    """The local time at which a process began, like a log's times, some seconds earlier; empty when nobody knows.
+def started_text(pid: int, start_ticks: int) -> str:
+    """The local time at which a process began, like a log's times of whole seconds; empty when nobody knows.
 
-    A process with a time zone of its own writes other times than we can compare with.
+    Local is what the process takes for it: its own time zone, otherwise that of the system, and not ours.
     """
-    if not pid or not start_ticks or "TZ" in proc.environ(pid):
+    if not pid or not start_ticks:
         return ""
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
-    return (datetime.now() - timedelta(seconds=age_s + margin_s)).strftime("%Y-%m-%d %H:%M:%S")
+    zone, ours = proc.environ(pid).get("TZ"), os.environ.get("TZ")
+    _set_zone(zone)
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - age_s))
+    finally:
+        _set_zone(ours)
+
+
+def _set_zone(zone: str | None) -> None:
+    if zone is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = zone
+    time.tzset()

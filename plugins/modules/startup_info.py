@@ -299,11 +299,39 @@ notes:
   type: list
   elements: str
   returned: success
+gap:
+  description: A part of the log was lost in a rotation, so a milestone may be missing.
+  type: bool
+  returned: success
+recorded:
+  description:
+    - The start of this very process is on record below O(root) as ready, and its log was not read again.
+  type: bool
+  returned: success
+cold:
+  description:
+    - Whether kernels have to be compiled or tuned in this start, as far as it can be told (compiled kernels that were
+      there at the first look, and what the launcher says of the tuning results).
+  type: bool
+  returned: success
+previous_s:
+  description: Seconds until ready of the newest start on record that was as cold or warm, or null.
+  type: float
+  returned: success
+cache_before:
+  description: What the launcher said of the tuning results before it started the server. Empty for a server that
+    something else starts.
+  type: str
+  returned: success
 log:
   description: The log.
   type: str
   returned: success
   sample: /opt/sglang/log/server.log
+log_newest:
+  description: Newest whole line that says something, at most 90 characters.
+  type: str
+  returned: success
 cursor:
   description: To be given to the next look. What is in it may change.
   type: dict
@@ -361,6 +389,18 @@ def request(given: dict[str, Any]) -> startup_look.Request:
     return wanted
 
 
+def unfit(given: dict[str, Any]) -> str:
+    """What cannot be meant; empty when there is no such thing."""
+    if not 0 < given["stall_timeout"] < float("inf"):
+        return f"stall_timeout is {given['stall_timeout']}; give a number of seconds above 0"
+    if given["process"] is not None and (given["process"] == "" or given["process"].strip("0") == ""):
+        return f"process is {given['process']!r}; give the id of a process or the name of a unit, or leave it out"
+    position = given["log_position"]
+    if position and (position["offset"] < 0 or position["inode"] < 0):
+        return "log_position has a number below 0; give what server_service returned"
+    return ""
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -375,6 +415,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    problem = unfit(module.params)
+    if problem:
+        module.fail_json(msg=problem)
     try:
         result = startup_look.look(request(module.params))
     except (LogError, RanksError, ServiceError, startup_look.CursorError) as error:

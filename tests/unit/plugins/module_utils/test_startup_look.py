@@ -374,9 +374,9 @@ def test_dead_rank_is_named_before_the_server_notices(log: Path) -> None:
         found = look()
         assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("failed", "rank_dead", "TP1")
         assert found["failure"]["stage"] == "autotune" and found["detail"].startswith("rank_dead in TP1: process ")
-        # A server that is ready all the same is judged by its own word.
+        # The server's own word does not bring a dead rank back.
         look.write(record(COMPLETED, 3, "TP0"), record(COMPLETED, 3, "TP1"), record(FIRED_UP, 4))
-        assert look()["state"] == "ready"
+        assert look()["failure"]["rank"] == "TP1"
         server.communicate(b"\n")
 
 
@@ -400,9 +400,13 @@ def test_unit_that_restarts_is_followed_in_log_and_process(log: Path, idle: subp
     ]
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as again:
         shown.update(ActiveState="active", SubState="running", MainPID=str(again.pid))
-        look.write(arguments, record(FIRED_UP, 9))
+        # What the start before wrote last is none of this one's.
+        look.write(record(FIRED_UP, 9))
         found = look(run=systemctl)
-        assert (found["state"], found["pid"], found["restarts"]) == ("ready", again.pid, 1)
+        assert (found["state"], found["pid"], found["restarts"]) == ("starting", again.pid, 1)
+        now = time.strftime("[%Y-%m-%d %H:%M:%S]", time.localtime(time.time() + 1))
+        look.write(f"{now} server_args=ServerArgs(tp_size=1, device='cuda')\n{now} {FIRED_UP}\n")
+        assert look(run=systemctl)["state"] == "ready"
         again.communicate(b"\n")
 
 

@@ -11,10 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -174,11 +175,13 @@ def test_unit_that_restarts_is_watched_with_its_new_process(server: Server) -> N
     assert sorted(watch.ranks.values()) == ["TP0", "TP1"]
     systemd.say(SubState="auto-restart", ActiveState="activating", ExecMainCode="1", ExecMainStatus="3")
     server.end()
+    assert startup_process.follow(watch, systemd) is False
     process, _quiet, _dead = look(watch, 2.0, systemd)
     assert process and (process.alive, process.ended) == (False, "exited with code 3")
     later = Server("sglang::scheduler_TP0")
     try:
         systemd.say(MainPID=str(later.pid))
+        assert startup_process.follow(watch, systemd) is True
         process, _quiet, dead = look(watch, 3.0, systemd)
         assert process and (process.pid, process.alive) == (later.pid, True)
         # Ranks of the process before are not missed.
@@ -308,9 +311,14 @@ def test_start_of_a_process_is_told_as_its_log_tells_times(server: Server, monke
     assert found
     text = startup_process.started_text(server.pid, found.start_ticks)
     began = datetime.strptime(text, "%Y-%m-%d %H:%M:%S")
-    assert timedelta(seconds=1.9) < datetime.now() - began < timedelta(seconds=30)
-    earlier = startup_process.started_text(server.pid, found.start_ticks, 3600.0)
-    assert datetime.now() - datetime.strptime(earlier, "%Y-%m-%d %H:%M:%S") > timedelta(minutes=59)
+    assert timedelta(seconds=0) <= datetime.now() - began < timedelta(seconds=30)
+    # In the zone of the process, whatever ours is.
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     monkeypatch.setattr(proc, "environ", lambda pid: {"TZ": "UTC"})
-    assert startup_process.started_text(server.pid, found.start_ticks) == ""
+    there = datetime.strptime(startup_process.started_text(server.pid, found.start_ticks), "%Y-%m-%d %H:%M:%S")
+    assert abs(there - datetime.now(timezone.utc).replace(tzinfo=None)) < timedelta(seconds=30)
+    assert os.environ["TZ"] == "Asia/Tokyo"
+    monkeypatch.undo()
+    time.tzset()
     assert startup_process.started_text(0, 0) == ""

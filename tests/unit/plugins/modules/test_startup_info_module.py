@@ -99,8 +99,23 @@ def test_start_that_failed_is_a_result_and_no_error(root: Path, log: Path) -> No
 
 def test_stall_limit_goes_by_both_its_names(root: Path, log: Path) -> None:
     for name in ("stall_timeout", "stall_timeout_s"):
-        assert run(log=log, **{name: 0})["state"] == "stalled"
-    assert run(log=log)["state"] == "starting"
+        assert run(log=log, **{name: 1e-9})["state"] == "stalled"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stall_timeout": 0},
+        {"stall_timeout": -5},
+        {"stall_timeout": "nan"},
+        {"process": "0"},
+        {"process": ""},
+        {"log_position": {"path": "/x", "offset": -7, "inode": 1}},
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(root: Path, log: Path, options: dict[str, Any]) -> None:
+    found = run(log=log, **options)
+    assert found["failed"] and next(iter(options)) in found["msg"]
 
 
 def test_records_own_process_and_position_stand_in(root: Path, log: Path, child: subprocess.Popen[bytes]) -> None:
