@@ -51,6 +51,8 @@ class ActionModule(ActionBase):
         if own.error_messages:
             return {**result, "failed": True, "msg": "; ".join(own.error_messages)}
         options = own.validated_parameters
+        if options["timeout_s"] is not None and not options["timeout_s"] >= 0:
+            return {**result, "failed": True, "msg": f"timeout_s is {options['timeout_s']}; give seconds from 0 on"}
         both = {name: given[name] for name in OF_BOTH if name in given}
         if not both.get("root") and not given.get("log"):
             return {**result, "failed": True, "msg": "one of root and log is needed to know which start to look at"}
@@ -158,6 +160,7 @@ class ActionModule(ActionBase):
                 self._host, start, server, decision.reason, elapsed_s, wait.timeout_s, unit
             )
             result = {name: value for name, value in result.items() if name not in IN_MESSAGE}
+            result["start"] = {name: value for name, value in result["start"].items() if name not in IN_MESSAGE}
             result.update(failed=True, reason=decision.reason, failure=start.get("failure"), msg=message)
         return result
 

@@ -64,6 +64,11 @@ def read(root: str) -> list[dict[str, Any]]:
         return []
 
 
+def knows(starts: list[dict[str, Any]], content_id: str) -> bool:
+    """Whether a start of these launch arguments is on record."""
+    return any(start.get("content_id") == content_id for start in starts)
+
+
 def failed_in_autotune(starts: list[dict[str, Any]], content_id: str) -> bool:
     """Whether the newest start of these launch arguments failed inside autotune."""
     newest = next((start for start in reversed(starts) if start.get("content_id") == content_id), None)

@@ -27,7 +27,7 @@ _FATAL = (
     startup_failure.PROCESS_EXIT,
     startup_failure.STALLED,
 )
-COMPLETED, NOT_RUN, DISABLED_FALLBACK = "completed", "none", "disabled_fallback"
+COMPLETED, INCOMPLETE, NOT_RUN, DISABLED_FALLBACK = "completed", "incomplete", "none", "disabled_fallback"
 
 
 def make(
@@ -67,7 +67,7 @@ def make(
         "ready_s": ready_s(server, start.get("milestones") or {}) if ready else None,
         **{name: start.get(name) for name in start_history.KEPT},
         "cache_after": cache_state(paths),
-        "autotune_outcome": outcome(tuning, fallback),
+        "autotune_outcome": outcome(tuning, len(start.get("expected_ranks") or [1]), fallback),
         "output_check": check,
     }
     return before, record
@@ -88,12 +88,15 @@ def failure(start: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def outcome(tuning: Mapping[str, Any], fallback: bool) -> str:
-    """completed, not_expected, none (nobody knows why no rank tuned) or disabled_fallback."""
+def outcome(tuning: Mapping[str, Any], expected: int, fallback: bool) -> str:
+    """completed (by as many ranks as are expected), incomplete, not_expected, none (nobody knows why no rank tuned) or
+    disabled_fallback.
+    """
     if fallback:
         return DISABLED_FALLBACK
-    if tuning.get("ranks_completed"):
-        return COMPLETED
+    completed = len(tuning.get("ranks_completed") or [])
+    if completed or tuning.get("ranks_started"):
+        return COMPLETED if completed >= expected else INCOMPLETE
     return NOT_EXPECTED if tuning.get("expected") == NOT_EXPECTED else NOT_RUN
 
 

@@ -11,7 +11,7 @@ begun, every expected rank's. What is expected comes from the launch arguments, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import ranks as rank_names
@@ -79,8 +79,13 @@ def judge(
     tuning = _Tuning(report, places, expectation)
     state, failure = _state(report, world, places, tuning, process, quiet, stall_timeout_s)
     stage = _stage(report, places, state)
+    if failure is not None:
+        # A rank that is tuned goes on with its CUDA graphs; who names no stage is where the slowest rank is.
+        named = {"autotuned": "cuda_graphs", "": stage}.get(failure.stage, failure.stage)
+        failure = replace(failure, stage=named)
     detail = _detail(state, stage, report, places, tuning, failure, process, quiet)
-    missing = tuning.missing if tuning.counts else places.unloaded if state != READY else ()
+    begun = tuning.counts or (bool(tuning.started) and state != READY)
+    missing = tuning.missing if begun else places.unloaded if state != READY else ()
     return Verdict(
         state=state,
         stage=stage,
@@ -240,10 +245,12 @@ def _skipped(places: _Places, tuning: _Tuning) -> Failure:
         line = f"the server is ready, and {tuning.counted} of {tuning.total} ranks completed autotune"
         return Failure(reason, "", "autotune", (line,), HINTS[reason])
     names = [places.name(rank) for rank in tuning.missing]
+    shown = ", ".join(names[:16])
     if tuning.started:
-        line = f"the server is ready, and these ranks never completed autotune: {', '.join(names[:16])}"
-    else:
-        line = f"the server is ready, and no rank logged autotune, which was expected of {', '.join(names[:16])}"
+        line = f"the server is ready, and these ranks never completed autotune: {shown}"
+        hint = "look for what these ranks wrote; one that gave up its tuning serves untuned"
+        return Failure(reason, names[0], "autotune", (line,), hint)
+    line = f"the server is ready, and no rank logged autotune, which was expected of {shown}"
     return Failure(reason, names[0], "autotune", (line,), HINTS[reason])
 
 
@@ -306,6 +313,8 @@ def _detail(
         words = f"autotune: {tuning.done} of {tuning.total} ranks completed"
     elif stage == "boot":
         words = "the processes start"
+    elif stage == "warmup":
+        words = "the server warms up"
     else:
         past = sum(1 for r in places.expected if startup_log.STAGES.index(places.state(r).stage) > _index(stage))
         words = f"{_WORDS.get(stage, stage)}: {past} of {len(places.expected)} ranks are past it"

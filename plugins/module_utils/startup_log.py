@@ -26,7 +26,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import log_noise, startup_failure
+from ansible_collections.tokforge.sglang.plugins.module_utils import log_noise, redact, startup_failure
 from ansible_collections.tokforge.sglang.plugins.module_utils.ranks import Rank, parse_tags
 from ansible_collections.tokforge.sglang.plugins.module_utils.startup_failure import Failure
 
@@ -199,17 +199,6 @@ _AFTER = {
 }
 
 
-# Keys that a server which was started another way logs among its arguments; what is kept must not hold them. A value
-# may go on in the next piece of the log.
-_SECRET_ARGUMENT = re.compile(rb"((?:api_key|password)['\"]?[=:] ?(['\"]))(?:\\.|(?!\2)[^\\\r\n])*")
-_SECRET_TEXT = re.compile(_SECRET_ARGUMENT.pattern.decode())
-# The same on a command line, in an environment, in a request's head, and the hub's tokens by their own look.
-_SECRET_WORD = re.compile(
-    r"(?i)(--[a-z-]{0,40}(?:key|token|password|secret)[ =]|\b[A-Z_]{0,40}(?:_KEY|TOKEN|PASSWORD|SECRET)=|\bBearer )"
-    r"[^\s'\"]{4,}"
-    r"|\bhf_[A-Za-z0-9]{8,}"
-)
-
 # --- the state -------------------------------------------------------------------------------------------------------
 
 
@@ -272,7 +261,7 @@ class Broken:
     def add(self, line: str) -> None:
         self.total += 1
         self.told = startup_failure.nearer_cause(self.told, startup_failure.reason_of(line, ""))
-        line = hide_secrets(line)
+        line = redact.hide_told(line)
         self.lines.append(line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 4] + " ...")
         if len(self.lines) > _TRACE_FIRST + _TRACE_LAST:
             del self.lines[_TRACE_FIRST]
@@ -368,7 +357,7 @@ class StartupLog:
             "schema": SCHEMA,
             "not_before": self.not_before,
             "older": self.older,
-            "pending": base64.b64encode(_SECRET_ARGUMENT.sub(rb"\1<redacted>", self.pending)).decode("ascii"),
+            "pending": base64.b64encode(redact.ARGUMENT.sub(rb"\1<redacted>", self.pending)).decode("ascii"),
             "restarts": self.restarts,
             "standard": self.standard,
             "current": self.current,
@@ -658,7 +647,7 @@ class StartupLog:
             return
         cache = _CACHE.match(text)
         if cache and begins_line and self.current:
-            self.cache = hide_secrets(cache["what"])[:_LINE_CHARACTERS]
+            self.cache = redact.hide_told(cache["what"])[:_LINE_CHARACTERS]
             return
         if begins_line and self.fragments and self._joined(text):
             return
@@ -736,7 +725,7 @@ class StartupLog:
         else:
             half = _HALF_HEAD.search(piece.message)
             text = piece.message[half.start() :] if half else text
-        text = hide_secrets(text[: 4 * _LINE_CHARACTERS])
+        text = redact.hide_told(text[: 4 * _LINE_CHARACTERS])
         self.fragments = [*self.fragments, text][-_FRAGMENTS:]
         self.fragment_lines = 0
 
@@ -1044,11 +1033,6 @@ _ARGUMENT = re.compile(
     rf"(?<![\w'])'?(?P<name>{'|'.join(_ARGUMENT_NAMES)})'?(?:=|: )"
     r"(?P<value>'(?:[^'\\]|\\.){0,200}'|None|True|False|-?\d{1,15})"
 )
-
-
-def hide_secrets(text: str) -> str:
-    """The text without the values of keys, tokens and passwords, as far as they can be told."""
-    return _SECRET_WORD.sub(lambda match: f"{match[1] or ''}<redacted>", _SECRET_TEXT.sub(r"\1<redacted>", text))
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     autotune_cache,
     managers,
     ranks,
+    redact,
     server_log,
     start_history,
     startup,
@@ -40,10 +41,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.startup_failure im
 from ansible_collections.tokforge.sglang.plugins.module_utils.startup_log import Report, StartupLog
 
 SCHEMA = 1
-_REDACTED = "<redacted>"
-# A shorter value would be found inside ordinary words and numbers.
-_SHORTEST_SECRET = 8
 _NEWEST_BYTES = 4096
+# A server imports its packages for half a minute; after this time its first records have long been written.
+_LOGGED_WITHIN_S = 600.0
 _CAPABILITY_QUERY = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
 
 
@@ -75,6 +75,7 @@ class CursorError(Exception):
 class _Memory:
     log: StartupLog
     position: LogPosition
+    begin: LogPosition
     watch: startup_process.Watch
     gap: bool = False
     cold: bool | None = None
@@ -88,6 +89,7 @@ class _Memory:
             "schema": SCHEMA,
             "log": self.log.to_dict(),
             "position": asdict(self.position),
+            "begin": asdict(self.begin),
             "watch": asdict(self.watch),
             "gap": self.gap,
             "cold": self.cold,
@@ -117,6 +119,8 @@ def look(
         memory.log.begin_again(startup_process.started_text(memory.watch.pid, memory.watch.start_ticks))
     grew = _read(memory, request.secrets)
     report = memory.log.report()
+    if request.cursor is None and _lost_start(memory, report):
+        memory.gap = True
     world, expectation = _expect(request, memory, report)
     process, quiet, dead = startup_process.look(
         memory.watch, run, now(), grew, request.stall_timeout_s, gpu_busy, _launch_environment(request)
@@ -133,6 +137,8 @@ def look(
         # The server says that it is ready, and what its ranks said of autotune is lost.
         verdict = replace(verdict, state=startup.READY, stage="ready", failure=None, detail="the server is ready")
     notes = list(verdict.notes)
+    if not os.path.exists(request.log):
+        notes.append(f"{request.log} does not exist")
     if memory.gap:
         notes.append("a part of the log was lost in a rotation, so a milestone may be missing")
     result = {
@@ -162,11 +168,12 @@ def look(
         "cache_before": report.cache,
         "log": request.log,
         "log_newest": memory.newest,
+        "log_tail": _tail(memory, verdict, request.secrets),
     }
     for secret in request.secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            memory.log.pending = memory.log.pending.replace(secret.encode(), _REDACTED.encode())
-    shown: dict[str, Any] = _hidden({**result, "cursor": memory.to_dict()}, request.secrets)
+        if len(secret) >= redact.SHORTEST:
+            memory.log.pending = memory.log.pending.replace(secret.encode(), redact.REDACTED.encode())
+    shown: dict[str, Any] = redact.hide_values({**result, "cursor": memory.to_dict()}, request.secrets)
     return shown
 
 
@@ -179,8 +186,8 @@ def _remember(request: Request, now: float, run: Run) -> _Memory:
     watch = startup_process.begin(request.process, run, now, request.start_ticks)
     # Without a position everything in the file could be of this start; what is older than the process is not.
     not_before = "" if request.position else startup_process.started_text(watch.pid, watch.start_ticks)
-    position = request.position or LogPosition(request.log)
-    return _Memory(StartupLog(not_before), replace(position, path=request.log), watch)
+    position = replace(request.position or LogPosition(request.log), path=request.log)
+    return _Memory(StartupLog(not_before), position, position, watch)
 
 
 def _from_cursor(request: Request) -> _Memory:
@@ -202,6 +209,7 @@ def _from_cursor(request: Request) -> _Memory:
         return _Memory(
             log=log,
             position=position,
+            begin=LogPosition(**cursor["begin"]),
             watch=startup_process.Watch.from_dict(cursor["watch"]),
             gap=bool(cursor["gap"]),
             cold=cursor["cold"],
@@ -233,7 +241,7 @@ def _read(memory: _Memory, secrets: Iterable[str]) -> bool:
     begin = 0 if whole else max(tail.find(b"\n"), 0)
     end = max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1
     said = server_log.without_benign(server_log.clean(tail[begin:end], secrets))[0]
-    memory.newest = server_log.newest([startup_log.hide_secrets(line) for line in said]) or memory.newest
+    memory.newest = server_log.newest([redact.hide_told(line) for line in said]) or memory.newest
     return read > 0
 
 
@@ -263,8 +271,22 @@ def _recorded(request: Request, starts: list[dict[str, Any]]) -> dict[str, Any] 
         "previous_s": None,
         "log": request.log,
         "log_newest": "",
+        "log_tail": [],
         "cursor": None,
     }
+
+
+def _lost_start(memory: _Memory, report: Report) -> bool:
+    """Whether a process has been up for so long that the log must have had more of its start than it has."""
+    age_s = startup_process.age_s(memory.watch)
+    return age_s is not None and age_s > _LOGGED_WITHIN_S and not report.main and not report.ranks and not report.older
+
+
+def _tail(memory: _Memory, verdict: startup.Verdict, secrets: Iterable[str]) -> list[str]:
+    """The end of what this start logged, for one that failed."""
+    if verdict.failure is None:
+        return []
+    return [redact.hide_told(line) for line in server_log.excerpt(memory.begin, secrets).lines]
 
 
 # --- cold or warm ----------------------------------------------------------------------------------------------------
@@ -411,20 +433,3 @@ def _progress(report: Report, verdict: startup.Verdict) -> dict[str, Any]:
 def _jit_s(memory: _Memory, process: startup.Process | None) -> float | None:
     """Seconds in which compilers worked, to about the time between two looks; None when nobody watched a process."""
     return None if process is None else round(memory.watch.compiling_s, 1)
-
-
-def _hidden(value: Any, secrets: Iterable[str]) -> Any:
-    hidden = sorted((secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
-    return _hide(value, hidden) if hidden else value
-
-
-def _hide(value: Any, hidden: list[str]) -> Any:
-    if isinstance(value, str):
-        for secret in hidden:
-            value = value.replace(secret, _REDACTED)
-        return value
-    if isinstance(value, dict):
-        return {key: _hide(item, hidden) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_hide(item, hidden) for item in value]
-    return value

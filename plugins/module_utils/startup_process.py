@@ -196,6 +196,14 @@ def rank_of_title(title: str) -> str:
     return rank.tag if rank is not None else ""
 
 
+def age_s(watch: Watch) -> float | None:
+    """Seconds since the main process began; None when none is known to run."""
+    main = proc.read_process(watch.pid) if watch.pid else None
+    if main is None or not main.alive or main.start_ticks != watch.start_ticks:
+        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - watch.start_ticks / os.sysconf("SC_CLK_TCK")
+
+
 def started_text(pid: int, start_ticks: int) -> str:
     """The local time at which a process began, like a log's times of whole seconds; empty when nobody knows.
 

@@ -224,6 +224,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import readiness as core
+from ansible_collections.tokforge.sglang.plugins.module_utils import redact
 from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import output_check
 from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.managers import make_manager
@@ -286,9 +287,10 @@ def main() -> None:
         log_benign=log.benign,
         log_newest=log.newest,
         first_exception=log.first_exception,
-        output_check=output_check(found.generation),
+        output_check=redact.hide_values(output_check(found.generation), secrets.values()),
         elapsed_s=round(time.monotonic() - began, 2),
-        **asdict(found),
+        # A server can send back what it was asked with.
+        **redact.hide_values(asdict(found), secrets.values()),
     )
 
 

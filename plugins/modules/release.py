@@ -320,12 +320,12 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         autotune_cache_policy=params["autotune_cache_policy"],
     )
     content = _content(params, request, model, real)
-    fallback = params["autotune_fallback"] and start_history.failed_in_autotune(
-        start_history.read(root), content.content_id()
-    )
-    if fallback:
+    fallback = False
+    if params["autotune_fallback"]:
         args = {**params["args"], "disable-flashinfer-autotune": True}
-        content = _content(params, replace(request, args=args), model, real)
+        without = _content(params, replace(request, args=args), model, real)
+        fallback = _falls_back(root, content.content_id(), without.content_id())
+        content = without if fallback else content
     staged = release_store.stage(root, content, datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), check_mode)
     return {
         "changed": not staged.reused,
@@ -341,6 +341,18 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         "autotune_fallback": fallback,
         "diff": _launch_diff(root, staged, content),
     }
+
+
+def _falls_back(root: str, asked: str, without: str) -> bool:
+    """Whether the release without autotune takes the place of the asked one: that one failed inside autotune, or nobody
+    knows of it any more and the one without is the one that is current.
+    """
+    starts = start_history.read(root)
+    if start_history.knows(starts, asked):
+        return start_history.failed_in_autotune(starts, asked)
+    current = release_store.read_current(root)
+    content = None if current is None else release_store.load(root, current).content
+    return content is not None and asked != without and content.content_id() == without
 
 
 def _content(
@@ -389,7 +401,11 @@ def restore(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     result = _switched(release_store.restore(root, params["release"], params["fallback"], check_mode))
     # Where the release that is current again listens, which need not be where the failed one was to listen.
     content = None if result["current"] is None else release_store.load(root, result["current"]).content
-    return {**result, "args": dict(content.args) if content else {}}
+    return {
+        **result,
+        "args": dict(content.args) if content else {},
+        "content_id": content.content_id() if content else "",
+    }
 
 
 def _switched(switched: release_store.Switched) -> dict[str, Any]:

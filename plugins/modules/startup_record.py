@@ -90,7 +90,7 @@ record:
       description: Whether autotune was expected, and which ranks completed it.
       type: dict
     autotune_outcome:
-      description: One of C(completed), C(not_expected), C(none) and C(disabled_fallback).
+      description: One of C(completed), C(incomplete), C(not_expected), C(none) and C(disabled_fallback).
       type: str
     output_check:
       description: The verdict about the output, or null.

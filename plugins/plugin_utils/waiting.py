@@ -42,9 +42,9 @@ class Decision:
 class Wait:
     """Judge a series of looks.
 
-    `timeout_s` None: COLD_S or WARM_S, as the looks tell. `poll_s` None: every second at first, then every other,
-    because a look costs the controller about 0.3 s of processor time. `asks`: there is a server to ask, so that a log
-    with a gap need not be believed.
+    `timeout_s` None: COLD_S or WARM_S, as the looks tell. `poll_s` None: every second at first, then every 1.5 s: what
+    failed must be known within 3 s, and a look costs the controller about 0.3 s of processor time. `asks`: there is a
+    server to ask, so that a log with a gap need not be believed.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Wait:
 
     def pause_s(self, elapsed_s: float) -> float:
         """Seconds between a look that ended at `elapsed_s` and the next."""
-        poll_s = self.poll_s if self.poll_s is not None else (1.0 if elapsed_s < BRISK_S else 2.0)
+        poll_s = self.poll_s if self.poll_s is not None else (1.0 if elapsed_s < BRISK_S else 1.5)
         return max(0.0, min(poll_s, self.timeout_s - elapsed_s))
 
     def ranks(self, found: Mapping[str, Any], elapsed_s: float) -> Decision:
         """Decide after a look of startup_info that ended `elapsed_s` seconds after the wait began."""
         if self._choose and "cold" in found:
-            self.timeout_s = COLD_S if found["cold"] else WARM_S
+            self.timeout_s = COLD_S if found["cold"] and not found.get("recorded") else WARM_S
         state = found.get("state")
         if state == READY:
             return Decision(serve=True)
@@ -86,7 +86,7 @@ class Wait:
             return Decision(serve=True)
         if lost and (state == STARTING or (found.get("failure") or {}).get("reason") == _SKIPPED):
             return Decision(serve=True)
-        if state == FAILED and not self._settled:
+        if state == FAILED and not self._settled and not _is_told(found):
             self._settled = True
             return Decision(pause_s=_SETTLE_S)
         if state in (FAILED, STALLED):
@@ -132,6 +132,12 @@ def with_last_words(decision: Decision, start: Mapping[str, Any], server: Mappin
     if server.get("state") == STOPPED and told in (None, "process_exit", "stalled"):
         return replace(decision, reason=STOPPED)
     return decision
+
+
+def _is_told(found: Mapping[str, Any]) -> bool:
+    """Whether a failure says all that it will say: a traceback with its last line, not only that somebody is gone."""
+    reason = (found.get("failure") or {}).get("reason")
+    return bool(found.get("failure_is_complete")) and reason not in ("process_exit", "rank_dead")
 
 
 def describe_ranks(found: Mapping[str, Any], elapsed_s: float) -> str:
@@ -187,6 +193,7 @@ def failure_message(
         first = f"The server on {host} failed {elapsed_s:.0f} s after the wait began"
     parts = [f"{first}: {detail} (stage {stage}); {todo}."]
     parts += _rank_lines(start)
+    parts += [f"Note: {note}." for note in start.get("notes") or []]
     excerpt: Sequence[str] = (failure or {}).get("excerpt") or []
     if len(excerpt) > 2:
         who = f" of {failure['rank']}" if failure and failure.get("rank") else ""
@@ -207,7 +214,10 @@ def _why(
         # As long as the ranks are not ready, what the server says of itself is only that it does not listen yet.
         asked = start.get("state") == READY or bool(start.get("gap"))
         last = (server or start) if asked else (start or server)
-        todo = "raise sglang_ready_timeout_s if it was still making progress, otherwise correct what the log names"
+        todo = (
+            "raise the limit (sglang_ready_timeout_s of the roles) if it was still making progress, otherwise correct"
+            " what the log names"
+        )
         return str(last.get("detail", "unknown")), todo, str(last.get("stage", "?"))
     if reason == STOPPED:
         return str(server.get("detail", "unknown")), "start it with role sglang_server", str(server.get("stage", "?"))
@@ -242,7 +252,7 @@ def _log_lines(host: str, start: Mapping[str, Any], server: Mapping[str, Any], w
     log = server.get("log") or start.get("log") or "its log"
     if not whole:
         return [f"Log: {host}:{log}."]
-    lines: Sequence[str] = server.get("log_tail") or []
+    lines: Sequence[str] = server.get("log_tail") or start.get("log_tail") or []
     benign = int(server.get("log_benign") or 0)
     without = f" without {benign} benign line{'s' * (benign != 1)}" if benign else ""
     shown = [f"    {line}" for line in lines] or ["    (nothing was written since the start)"]

@@ -120,6 +120,10 @@ def test_release_that_served_is_back_also_without_the_state_file(site: Site, sta
     assert code == 2
     assert "release 2 failed: THE FIRST REASON" in message
     assert "rolled_back: true; release 1 was switched back and serves again" in message
+    # What is put on record of its start are its own launch arguments, not those of the request that failed.
+    last = json.loads((site.root / "state/starts.json").read_text())["starts"][-1]
+    one = release_store.load(str(site.root), 1).content
+    assert one and (last["state"], last["release"], last["content_id"]) == ("ready", "1", one.content_id())
     assert (site.current(), site.runs()) == (1, "1")
 
 

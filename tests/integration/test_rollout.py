@@ -502,19 +502,16 @@ def test_start_with_two_ranks_is_followed_over_rotations_until_it_is_ready(start
         assert found["durations"]["since_arguments_s"] > 1 and found["restarts"] == 0
 
 
-def test_rank_that_is_killed_is_named_within_seconds(start: Callable[..., Start]) -> None:
+def test_rank_that_is_stopped_stalls_the_start_and_rank_that_is_killed_ends_it(start: Callable[..., Start]) -> None:
     with start(tp=2) as one:
-        found = one.until_over("weights_loaded", lambda: os.kill(one.rank("TP1"), signal.SIGKILL))
-        assert one.since_cause_s < starting.WITHIN_S
-        assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("failed", "rank_dead", "TP1")
-
-
-def test_rank_that_is_stopped_stalls_the_start_within_its_limit(start: Callable[..., Start]) -> None:
-    with start(tp=2) as one:
-        limit_s = 6.0
+        limit_s = 5.0
         found = one.until_over("kv_cache", lambda: os.kill(one.rank("TP1"), signal.SIGSTOP), limit_s)
         assert one.since_cause_s < limit_s + starting.WITHIN_S
         assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("stalled", "stalled", "TP1")
+        one.caused_at = 0.0
+        found = one.until_over("kv_cache", lambda: os.kill(one.rank("TP1"), signal.SIGKILL))
+        assert one.since_cause_s < starting.WITHIN_S
+        assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("failed", "rank_dead", "TP1")
 
 
 def test_server_that_is_killed_and_server_whose_port_is_taken_fail_within_seconds(start: Callable[..., Start]) -> None:
@@ -602,7 +599,7 @@ def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves
     fresh: Rollout,
 ) -> None:
     running = fresh.start("deploy.yml")
-    running.wait_for(lambda: "nothing listens on" in running.output, "the wait for the server")
+    running.wait_for(lambda: "the processes start" in running.output, "the wait for the server")
     assert proc.send(fresh.must_run(), signal.SIGKILL)
     killed_after_s = running.lines[-1][0] - running.began
     play = running.finish()
@@ -618,7 +615,7 @@ def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves
 
 def test_deploy_after_a_play_that_was_killed_in_the_start_takes_its_server_over(fresh: Rollout) -> None:
     running = fresh.start("deploy.yml")
-    running.wait_for(lambda: "nothing listens on" in running.output, "the wait for the server")
+    running.wait_for(lambda: "the processes start" in running.output, "the wait for the server")
     server = fresh.must_run()
     running.signal_all(signal.SIGKILL)
     running.finish()

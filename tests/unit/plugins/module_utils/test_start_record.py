@@ -187,7 +187,9 @@ def test_start_that_was_given_up_is_a_time_out(paths: service.Paths) -> None:
 @pytest.mark.parametrize(
     ("tuning", "fallback", "outcome"),
     [
-        ({"ranks_completed": ["TP0"], "expected": "not_expected"}, False, "completed"),
+        ({"ranks_completed": ["TP0", "TP1"], "expected": "not_expected"}, False, "completed"),
+        ({"ranks_started": ["TP0", "TP1"], "ranks_completed": ["TP0"], "expected": "expected"}, False, "incomplete"),
+        ({"ranks_started": ["TP0"], "ranks_completed": [], "expected": "auto"}, False, "incomplete"),
         ({"ranks_completed": [], "expected": "not_expected"}, False, "not_expected"),
         ({"ranks_completed": [], "expected": "auto"}, False, "none"),
         ({}, False, "none"),
@@ -195,7 +197,7 @@ def test_start_that_was_given_up_is_a_time_out(paths: service.Paths) -> None:
     ],
 )
 def test_outcome_of_autotune(tuning: dict[str, Any], fallback: bool, outcome: str) -> None:
-    assert start_record.outcome(tuning, fallback) == outcome
+    assert start_record.outcome(tuning, 2, fallback) == outcome
 
 
 @pytest.mark.parametrize(

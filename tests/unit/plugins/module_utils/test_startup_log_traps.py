@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from startup_logs import report
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import startup, startup_log
+from ansible_collections.tokforge.sglang.plugins.module_utils import redact, startup
 from ansible_collections.tokforge.sglang.plugins.module_utils.ranks import World
 from ansible_collections.tokforge.sglang.plugins.module_utils.startup import Verdict
 from ansible_collections.tokforge.sglang.plugins.module_utils.startup_expect import Expectation
@@ -151,5 +151,14 @@ def test_record_before_a_bar_or_around_another_one_is_whole() -> None:
     ],
 )
 def test_secrets_are_hidden_where_they_can_be_told(text: str) -> None:
-    assert "SECRETKEY" not in startup_log.hide_secrets(text)
-    assert startup_log.hide_secrets("max_total_num_tokens=5, tokenizer_path='x'").endswith("tokenizer_path='x'")
+    assert "SECRETKEY" not in redact.hide_told(text)
+    assert redact.hide_told("max_total_num_tokens=5, tokenizer_path='x'").endswith("tokenizer_path='x'")
+
+
+def test_known_values_are_hidden_in_keys_and_lists_too() -> None:
+    data = {"a": ["x canary-value y"], "canary-value": {"b": 1}, "short": "abc"}
+    assert redact.hide_values(data, ["canary-value", "abc"]) == {
+        "a": ["x <redacted> y"],
+        "<redacted>": {"b": 1},
+        "short": "abc",
+    }

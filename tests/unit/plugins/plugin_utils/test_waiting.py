@@ -168,9 +168,9 @@ def test_wait_shows_a_line_at_least_every_five_seconds_and_not_every_look(look_s
         assert len(shown) <= looks / 2 + 2  # one more for the change from one part to the other
 
 
-def test_wait_looks_every_second_at_first_and_every_other_later() -> None:
+def test_wait_looks_every_second_at_first_and_a_little_later_afterwards() -> None:
     wait = waiting.Wait("h", 600)
-    assert [wait.pause_s(at) for at in (0.3, 9.9, 10.0, 400.0)] == [1.0, 1.0, 2.0, 2.0]
+    assert [wait.pause_s(at) for at in (0.3, 9.9, 10.0, 400.0)] == [1.0, 1.0, 1.5, 1.5]
     assert [waiting.Wait("h", 600, 0.5).pause_s(at) for at in (0.3, 100.0)] == [0.5, 0.5]
     assert wait.pause_s(599.5) == 0.5  # not beyond its limit
     assert wait.pause_s(601.0) == 0.0
@@ -281,7 +281,8 @@ def test_failure_message_of_a_time_out_is_another_one_than_of_a_stalled_start() 
     lines = waiting.failure_message("box", slow, {}, "timeout", 3601.0, 3600, "sglang").splitlines()
     assert lines[0] == (
         "The server on box was not ready within 3600 s: autotune: 1 of 2 ranks completed (stage autotune); raise "
-        "sglang_ready_timeout_s if it was still making progress, otherwise correct what the log names."
+        "the limit (sglang_ready_timeout_s of the roles) if it was still making progress, otherwise correct what the "
+        "log names."
     )
     assert "missing: TP1." in lines[1] and "stalled" not in "".join(lines)
 
