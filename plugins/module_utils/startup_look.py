@@ -395,7 +395,9 @@ def _with_dead_rank(verdict: startup.Verdict, dead: Mapping[str, str]) -> startu
     tag, how = next(iter(sorted(dead.items())))
     reason = startup_failure.RANK_DEAD
     state = verdict.ranks.get(tag)
-    failure = Failure(reason, tag, state.stage if state else "", (f"{how}, which was rank {tag}",), HINTS[reason])
+    stage = state.stage if state else verdict.stage
+    stage = "cuda_graphs" if stage == "autotuned" else stage
+    failure = Failure(reason, tag, stage, (f"{how}, which was rank {tag}",), HINTS[reason])
     return replace(verdict, state=startup.FAILED, failure=failure, detail=f"{reason} in {tag}: {how}")
 
 

@@ -332,6 +332,11 @@ log_newest:
   description: Newest whole line that says something, at most 90 characters.
   type: str
   returned: success
+log_tail:
+  description: The last lines of this start, at most 50 and safe to show, of one that failed or stalled.
+  type: list
+  elements: str
+  returned: success
 cursor:
   description: To be given to the next look. What is in it may change.
   type: dict

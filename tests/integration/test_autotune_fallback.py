@@ -154,8 +154,6 @@ def test_start_that_dies_inside_autotune_is_done_again_without_it_once_and_for_a
     code, output = site.rollout(sglang_autotune_fallback=True)
     assert code == 0 and changed(output) == 0, output
     assert site.current() == 2 and len(site.starts()) == 2
-    code, output = site.rollout("--check", sglang_autotune_fallback=True)
-    assert code == 0 and changed(output) == 0, output
 
 
 def test_without_the_fallback_the_rollout_fails_with_rank_traceback_and_advice(site: Site) -> None:

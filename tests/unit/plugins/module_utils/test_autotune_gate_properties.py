@@ -177,7 +177,7 @@ def set_gate(root: Path, state: str, backend: str = X) -> autotune_gate.Change:
     return change
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(program=programs())
 def test_opening_adds_the_name_and_nothing_else_and_closing_is_its_inverse(root: Path, program: Program) -> None:
     path = root / "srt" / "model_executor" / "model_runner.py"

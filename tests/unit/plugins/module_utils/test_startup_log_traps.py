@@ -133,9 +133,9 @@ def test_words_about_illegal_instructions_are_no_error() -> None:
 
 
 def test_record_before_a_bar_or_around_another_one_is_whole() -> None:
-    bar = "[AutoTuner]: Tuning gemm2:   0%|   | 0/9 [00:00<?, ?profile/s]"
+    drawn = "[AutoTuner]: Tuning gemm2:   0%|   | 0/9 [00:00<?, ?profile/s]"
     ready = f"[{T}] {FIRED_UP}"
-    assert judge(f"[{T} TP0] {COMPLETED}{bar}", f"[{T} TP1] {COMPLETED}", ready).state == "ready"
+    assert judge(f"[{T} TP0] {COMPLETED}{drawn}", f"[{T} TP1] {COMPLETED}", ready).state == "ready"
     cut = f"[{T} TP0] FlashInfer auto[{T} TP1] {COMPLETED}tune completed."
     assert judge(cut, ready).state == "ready"
 
