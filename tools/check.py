@@ -16,8 +16,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +45,16 @@ CONDITIONS: dict[str, Callable[[], bool]] = {
 
 @dataclass(frozen=True)
 class Check:
-    """One part: its name, its group, its command line, and programs and CONDITIONS without which it is skipped."""
+    """One part: its name, its group, its command line, and programs and CONDITIONS without which it is skipped.
+
+    `beside`: it runs beside the parts that follow, and its output is shown when it has ended.
+    """
 
     name: str
     group: str
     run: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,16 @@ class Outcome:
 def load(path: Path) -> list[Check]:
     """The checks of a pyproject.toml, in its order."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["checks"]
-    return [Check(entry["name"], entry["group"], tuple(entry["run"]), tuple(entry.get("needs", ()))) for entry in table]
+    return [
+        Check(
+            entry["name"],
+            entry["group"],
+            tuple(entry["run"]),
+            tuple(entry.get("needs", ())),
+            entry.get("beside", False),
+        )
+        for entry in table
+    ]
 
 
 def choose(checks: Sequence[Check], groups: Sequence[str]) -> list[Check]:
@@ -88,17 +103,38 @@ def present(need: str, path: str | None) -> bool:
 
 
 def run(check: Check, env: Mapping[str, str]) -> Outcome:
-    """Run one part with its output shown."""
+    """Run one part with its output shown, at its end when it runs beside others."""
     missing = [name for name in check.needs if not present(name, env.get("PATH"))]
     if missing:
         return Outcome(check, "skipped", f"needs {', '.join(missing)}", 0.0)
-    print(f"\n=== {check.name}: {' '.join(check.run)}", flush=True)
+    title = f"\n=== {check.name}: {' '.join(check.run)}"
+    print(f"{title} (beside what follows)" if check.beside else title, flush=True)
     started = time.monotonic()
-    code = subprocess.run(check.run, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, check=False).returncode
-    elapsed_s = time.monotonic() - started
+    with tempfile.TemporaryFile() as kept:
+        output = kept if check.beside else None
+        code = subprocess.run(
+            check.run,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if check.beside else None,
+            check=False,
+        ).returncode
+        elapsed_s = time.monotonic() - started
+        kept.seek(0)
+        if check.beside:
+            print(f"{title}\n{kept.read().decode(errors='replace')}", flush=True)
     if code:
         return Outcome(check, "failed", f"exit code {code}; again with: {' '.join(check.run)}", elapsed_s)
     return Outcome(check, "passed", "", elapsed_s)
+
+
+def run_all(checks: Sequence[Check], env: Mapping[str, str]) -> list[Outcome]:
+    """Run the parts one after another, but for those that run beside the ones that follow."""
+    with ThreadPoolExecutor(max_workers=max(1, len(checks))) as threads:
+        begun = [threads.submit(run, check, env) if check.beside else run(check, env) for check in checks]
+        return [one if isinstance(one, Outcome) else one.result() for one in begun]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -126,7 +162,7 @@ def main(groups: Sequence[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    outcomes = [run(check, environment()) for check in checks]
+    outcomes = run_all(checks, environment())
     print("\n" + summary(outcomes), flush=True)
     return 1 if any(outcome.verdict == "failed" for outcome in outcomes) else 0
 

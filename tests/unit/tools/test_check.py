@@ -67,6 +67,19 @@ def test_kernel_without_cgroup_v2_skips_with_that_reason(tmp_path: Path, monkeyp
     assert check.run(scenario, ENV).verdict == "passed"
 
 
+def test_part_that_runs_beside_others_does_not_keep_them_waiting_and_is_shown_whole(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flag = tmp_path / "flag"
+    waits = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\nprint('whole')"
+    touches = "import pathlib, sys\npathlib.Path(sys.argv[1]).touch()"
+    first = check.Check("first", "x", (sys.executable, "-c", waits, str(flag)), beside=True)
+    second = check.Check("second", "x", (sys.executable, "-c", touches, str(flag)))
+    outcomes = check.run_all([first, second], ENV)
+    assert [(one.check.name, one.verdict) for one in outcomes] == [("first", "passed"), ("second", "passed")]
+    assert "\nwhole\n" in capfd.readouterr().out.split("=== second")[1]
+
+
 def test_last_line_counts_passed_failed_skipped() -> None:
     outcomes = [
         check.Outcome(part("a"), "passed", "", 1.0),
