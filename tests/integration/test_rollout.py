@@ -75,8 +75,8 @@ def site(base: Path) -> Iterator[Rollout]:
 
 @pytest.fixture(scope="module")
 def deployed(site: Rollout) -> Play:
-    """The first deploy below the root."""
-    return site.deploy()
+    """The first deploy below the root, with the check of what the server writes."""
+    return site.deploy(sglang_ready_output_check=True, sglang_ready_output_tokens=8, sglang_ready_output_repeats=2)
 
 
 @pytest.fixture
