@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import log_noise
 from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogError, LogPosition, newest_bytes
 
 TAIL_LINES = 50
@@ -26,12 +27,7 @@ _SHORTEST_SECRET = 8
 
 # Lines that say nothing about a failure. Each was seen in logs of servers that served (SGLang 0.5.12.post1 and 0.5.23).
 BENIGN = (
-    # SGLang: a model's file that this machine cannot import, one line for each of some dozens.
-    re.compile(r"Ignore import error when loading "),
-    # FlashInfer's autotuner tries kernels that do not fit and goes on with those that do.
-    re.compile(r"Skipping tactic .*due to failure while profiling"),
-    re.compile(r"Skipped \d+ unsupported tactic\(s\)"),
-    re.compile(r"OOM detected, falling back to default tactic"),
+    *(pattern for _hint, pattern in log_noise.KINDS.values()),
     # Python's warnings: `path:line: SomeWarning: text`; the lines below it are told by _WARNING_MORE.
     re.compile(r"^(?:\[[^\]]*\] )?[^:]+:\d+: \w*Warning: "),
     re.compile(r"^\s+warnings\.warn\("),
@@ -42,7 +38,7 @@ BENIGN = (
     # The requests of our own looks.
     re.compile(r'"GET /(?:health|v1/models) HTTP/[\d.]+" (?:200|503)\b'),
 )
-_WARNING = BENIGN[4]
+_WARNING = BENIGN[len(log_noise.KINDS)]
 # The further lines of a warning: the rest of its text and the source line, indented by two. A traceback's frame is not.
 _WARNING_MORE = re.compile(r'^  (?!File ")\S')
 _WARNING_MORE_LINES = 3
