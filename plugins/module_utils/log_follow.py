@@ -28,7 +28,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # How much before the position must be as it was, and how many hex digits tell it.
 FINGERPRINT_BYTES = 256
@@ -48,6 +48,15 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+#: A position as the suboptions of a module.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "path": {"type": "path", "required": True},
+    "inode": {"type": "int", "default": 0},
+    "offset": {"type": "int", "default": 0},
+    "fingerprint": {"type": "str", "default": ""},
+}
 
 
 class LogError(Exception):

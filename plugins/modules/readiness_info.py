@@ -226,18 +226,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.tokforge.sglang.plugins.module_utils import readiness as core
 from ansible_collections.tokforge.sglang.plugins.module_utils import redact
 from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import output_check
-from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition
+from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import OPTIONS, LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.managers import make_manager
 from ansible_collections.tokforge.sglang.plugins.module_utils.server_log import Excerpt, excerpt
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, ServiceError
 
 MODEL = ("served_name", "random_weights")
-POSITION = {
-    "path": {"type": "path", "required": True},
-    "inode": {"type": "int", "default": 0},
-    "offset": {"type": "int", "default": 0},
-    "fingerprint": {"type": "str", "default": ""},
-}
 
 
 def target(given: dict[str, Any], paths: Paths) -> core.Target:
@@ -258,7 +252,7 @@ def main() -> None:
             "host": {"type": "str", "default": "127.0.0.1"},
             "port": {"type": "int", "default": 30000},
             "served_name": {"type": "str"},
-            "log_position": {"type": "dict", "options": POSITION},
+            "log_position": {"type": "dict", "options": OPTIONS},
             "random_weights": {"type": "bool"},
             "probe": {"type": "bool", "default": True},
             "max_new_tokens": {"type": "int", "default": 8, "no_log": False},

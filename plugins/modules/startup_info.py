@@ -349,7 +349,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import readiness, startup_look
-from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogError, LogPosition
+from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import OPTIONS, LogError, LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.proc import boot_id
 from ansible_collections.tokforge.sglang.plugins.module_utils.ranks import RanksError, World
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, ServiceError, read_record
@@ -359,12 +359,6 @@ EXPECT = {
     **{name: {"type": "int", "default": 1} for name in SIZES},
     "dp_attention": {"type": "bool"},
     "node_rank": {"type": "int", "default": 0},
-}
-POSITION = {
-    "path": {"type": "path", "required": True},
-    "inode": {"type": "int", "default": 0},
-    "offset": {"type": "int", "default": 0},
-    "fingerprint": {"type": "str", "default": ""},
 }
 
 
@@ -413,7 +407,7 @@ def main() -> None:
             "expect": {"type": "dict", "options": EXPECT},
             "autotune": {"type": "str", "choices": ["expected", "not_expected", "auto"], "default": "auto"},
             "cursor": {"type": "dict"},
-            "log_position": {"type": "dict", "options": POSITION},
+            "log_position": {"type": "dict", "options": OPTIONS},
             "process": {"type": "str"},
             "stall_timeout": {"type": "float", "default": 300.0, "aliases": ["stall_timeout_s"]},
             "root": {"type": "path"},

@@ -181,5 +181,5 @@ def test_what_cannot_be_looked_at_is_an_error(
 def test_options_are_the_documented_ones() -> None:
     documented = yaml.safe_load(startup_info.DOCUMENTATION)["options"]
     assert set(documented["expect"]["suboptions"]) == set(startup_info.EXPECT)
-    assert set(documented["log_position"]["suboptions"]) == set(startup_info.POSITION)
+    assert set(documented["log_position"]["suboptions"]) == set(startup_info.OPTIONS)
     assert "Unsupported parameters" in run(log="/x", no_such_option=1)["msg"]
