@@ -52,6 +52,8 @@ class Server:
         assert self.process.stdout
         self.pid = self.process.pid
         self.ranks = [int(word) for word in self.process.stdout.readline().split()]
+        # The kernel closes the pipe on which Python waits for an exec before the new program has its title.
+        assert proc.wait_until(lambda: [" ".join(proc.argv(pid)) for pid in self.ranks] == list(titles), 5)
 
     def reap(self) -> None:
         assert self.process.stdin and self.process.stdout
