@@ -649,6 +649,8 @@ def test_install_on_a_disk_that_fills_up_names_it_and_leaves_nothing_half(small:
     assert small.half_environments() == []
 
 
+# A server's start more, and the kill of a first start above ends in the same state.
+@pytest.mark.skipif(os.environ.get("TOKFORGE_TEST_FULL") != "1", reason="needs make test-full")
 def test_first_rollout_that_crashes_after_the_disk_was_enlarged_leaves_a_clean_stopped_state(small: Rollout) -> None:
     subprocess.run(["mount", "-o", "remount,size=6g", str(small.root.parent)], check=True)
     play = small.deploy(sglang_server_args=CRASHING)
