@@ -10,11 +10,14 @@ PLAY = .venv/bin/ansible-playbook -i '$(INVENTORY)'
 CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help deploy benchmark verify destroy venv venv-dev test test-full lint docs docs-check sanity unit integration real molecule \
+.PHONY: help preflight deploy benchmark verify destroy venv venv-dev test test-full lint docs docs-check sanity unit integration real molecule \
 	format changelog times gate-times startup-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+preflight: venv  ## check every host for this rollout and say what is in its way; changes nothing
+	$(PLAY) preflight.yml $(ARGS)
 
 deploy: venv  ## install, start, check and measure SGLang (INVENTORY=inventories/local, ARGS="-e sglang_version=...")
 	$(PLAY) deploy.yml $(ARGS)

@@ -7,6 +7,8 @@
     tools/lock.py                 every release that is listed
     tools/lock.py 0.5.23          this release only; the others keep their files and their catalog entries
     tools/lock.py --upgrade       let the pins move; without it an existing pin stays while it still fits
+    tools/lock.py --flags-from D  read the flags of every locked release anew from the wheels in the directory D, and
+                                  leave the locks and their entries as they are; nothing is fetched
 
 For each release the wheel is fetched with pip, its metadata and its sources are read (nothing of it is run), and uv
 resolves one requirements file with hashes for each lane. Index addresses come from pip's and uv's own settings and
@@ -434,14 +436,38 @@ def run(root: Path, wanted: Sequence[str], uv: str, upgrade: bool) -> None:
             print(f"  removed: {stale.name}", flush=True)
 
 
+def renew_flags(root: Path, wheels: Path) -> None:
+    """Read the flags of every locked release anew from the wheels in a directory; the locks stay as they are."""
+    catalog = read_catalog(root / CATALOG)
+    for version, entry in catalog.items():
+        found = sorted(wheels.glob(f"sglang-{version}-*.whl"))
+        if not found:
+            raise LockError(f"reading the flags of sglang {version}: no wheel of it in {wheels}; put it there")
+        with tempfile.TemporaryDirectory(prefix="lock-") as scratch:
+            with zipfile.ZipFile(found[0]) as archive:
+                archive.extractall(scratch, [name for name in archive.namelist() if name.endswith(".py")])
+            flags = read_flags(Path(scratch))
+        entry["flags"] = {name: flag.data() for name, flag in sorted(flags.items())}
+        print(f"sglang {version}: {len(flags)} flags", flush=True)
+    write(root / CATALOG, catalog_text(catalog))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 1 with one line on stderr when something does not fit."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0] if __doc__ else None)
     parser.add_argument("versions", nargs="*", help="releases to lock; all that locks.toml lists when left out")
     parser.add_argument("--upgrade", action="store_true", help="move pins that could stay")
+    parser.add_argument("--flags-from", type=Path, metavar="D", help="renew the flags from the wheels in D only")
     parser.add_argument("--root", type=Path, default=REPOSITORY, help=argparse.SUPPRESS)
     parser.add_argument("--uv", default=None, help="the uv to use; beside this Python, then from PATH")
     options = parser.parse_args(argv)
+    if options.flags_from is not None:
+        try:
+            renew_flags(options.root, options.flags_from)
+        except (LockError, ExtractionError) as exc:
+            print(f"lock: {exc}", file=sys.stderr)
+            return 1
+        return 0
     beside = Path(sys.executable).parent / "uv"
     uv = options.uv or (str(beside) if beside.exists() else shutil.which("uv"))
     if uv is None:

@@ -9,6 +9,7 @@ message with everything that is wrong.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -52,27 +54,45 @@ class ActionModule(ActionBase):
         problems, values = self._validate(options, variables)
         refused = core.spec_problems(problems)
         findings += refused
+        target: dict[str, Any] = {}
         # With a value of the wrong type the checks below would only repeat what the specs said already.
         if not refused:
             findings += core.check_values(values, managers.NAME_PATTERN)
             findings += _benchmark(values)
-            findings += self._request(values)
-            findings += core.check_torch(self._task.args["lane"], values.get("sglang_torch_build"))
             findings += core.check_source(values.get("sglang_install_source") or {})
             findings += self._overlay(values.get("sglang_overlay"))
             findings += _served_name(str(self._task.args["model"]), values.get("sglang_served_model_name"))
-            places = {
-                name: values[f"sglang_{name}"]
-                for name in ("facts_dir", "models_dir", "uv_cache", "install_source")
-                if values.get(f"sglang_{name}")
-            }
-            target: dict[str, Any] = self._execute_module(
-                module_name="tokforge.sglang.preflight", module_args={**self._task.args, **places}, task_vars=variables
+            target = self._execute_module(
+                module_name="tokforge.sglang.preflight",
+                module_args={**self._task.args, **_for_target(values)},
+                task_vars=variables,
             )
             if target.get("failed"):
                 return target
             findings += [core.Finding(**finding) for finding in target["findings"]]
-        result.update(changed=False, findings=[finding.as_dict() for finding in findings])
+            findings += self._request(values, target["choice"])
+        return self._outcome(result, findings, target, variables)
+
+    def _outcome(
+        self,
+        result: dict[str, Any],
+        findings: Sequence[core.Finding],
+        target: Mapping[str, Any],
+        variables: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """The result of the task, failed or not, with its warnings said."""
+        plain = [finding.as_dict() for finding in findings]
+        choice, backend = target.get("choice"), target.get("backend")
+        result.update(changed=False, findings=plain, choice=choice, backend=backend)
+        result["report"] = {
+            "verdict": core.verdict(findings),
+            "counts": core.counts(findings),
+            "choice": choice,
+            "backend": backend,
+            "findings": plain,
+        }
+        if boolean(self._task.args.get("report_only", False)):
+            return result
         for finding in findings:
             if finding.level == core.WARN:
                 self._display.warning(core.render([finding]))
@@ -134,13 +154,17 @@ class ActionModule(ActionBase):
         message = f"sglang_overlay {overlay!r} is not there on the controller"
         return [core.Finding(core.FAIL, "overlay", message, "give a directory or a file that exists, or leave it out")]
 
-    def _request(self, values: Mapping[str, Any]) -> list[core.Finding]:
-        """Release, backend and launch arguments against the data of the release."""
+    def _request(self, values: Mapping[str, Any], choice: Mapping[str, str] | None) -> list[core.Finding]:
+        """Release, backend and launch arguments against the data of the release that was chosen for the host."""
         args = self._task.args
-        lane, version = args["lane"], args["version"]
+        if choice is None:
+            # Why is among the target's own findings.
+            return []
+        lane, version = choice["lane"], choice["version"]
         findings = core.check_release(version, lane, releases.known(lane))
         if core.failures(findings):
             return findings
+        findings += core.check_torch(lane, values.get("sglang_torch_build"))
         backend = args["backend"]
         findings += core.check_backend(backend, version, releases.get(version).moe_runner_backends())
         gate, tuned = values.get("sglang_autotune_gate"), values.get("sglang_autotune_backend")
@@ -175,6 +199,20 @@ class ActionModule(ActionBase):
             except launch_plan.PlanError as error:
                 findings += [core.Finding(core.FAIL, "arguments", problem) for problem in error.facts["problems"]]
         return findings
+
+
+def _for_target(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the target's half is told beside the task's own arguments."""
+    places = ("facts_dir", "models_dir", "uv_cache", "install_source")
+    told = {name: values[f"sglang_{name}"] for name in places if values.get(f"sglang_{name}")}
+    return {
+        **told,
+        "args": values.get("sglang_server_args") or {},
+        "env": values.get("sglang_server_env") or {},
+        "random_weights": values.get("sglang_model_random_weights") or False,
+        "hub_endpoint": values.get("sglang_hub_endpoint"),
+        "controller_s": time.time(),
+    }
 
 
 def _served_name(text: str, given: str | None) -> list[core.Finding]:

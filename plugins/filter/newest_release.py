@@ -15,7 +15,7 @@ description:
   - It is the default of C(sglang_version).
 options:
   _input:
-    description: The lane, C(cpu) or C(cuda13).
+    description: The lane, C(cpu), C(cuda12) or C(cuda13).
     type: str
     required: true
   unknown:

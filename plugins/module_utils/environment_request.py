@@ -144,7 +144,7 @@ def check_locks(request: Request) -> None:
 
 
 def torch_problem(wanted: str, torch: Torch | None) -> str | None:
-    """Why the installed torch is not the wanted build (`any`, `cpu`, `cuda13`), or None."""
+    """Why the installed torch is not the wanted build (`any`, `cpu`, `cuda12`, `cuda13`), or None."""
     if wanted == "any":
         return None
     if torch is None:

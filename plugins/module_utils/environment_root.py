@@ -9,6 +9,7 @@ Without it, removing `bin`, `src` and so on below a root would remove whatever e
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 
@@ -53,3 +54,21 @@ def _has_environment(root: str) -> bool:
     """Whether a version of this collection that wrote no marker has made the root."""
     found = glob.glob(os.path.join(glob.escape(root), "venvs", "*", "environment.json"))
     return any(_ENVIRONMENT.fullmatch(os.path.basename(os.path.dirname(path))) for path in found)
+
+
+def find(root: str, version: str) -> str:
+    """The directory of a complete environment of this SGLang release below the root, "" when there is none."""
+    venvs = os.path.join(root, "venvs")
+    try:
+        names = sorted(os.listdir(venvs))
+    except OSError:
+        return ""
+    for name in names:
+        try:
+            with open(os.path.join(venvs, name, ENVIRONMENT_MARKER), encoding="utf-8") as stream:
+                if json.load(stream)["versions"]["sglang"] == version:
+                    return os.path.join(venvs, name)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            # No marker or a damaged one: not complete, so it does not count.
+            continue
+    return ""

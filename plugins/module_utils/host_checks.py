@@ -9,12 +9,12 @@ that would refuse later in the rollout, so that both say the same.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
@@ -30,6 +30,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     proc,
     releases,
     result_store,
+    server_fit,
     service,
     supervisor_manager,
     systemd_manager,
@@ -116,26 +117,8 @@ def source(path: str, given: Mapping[str, Any]) -> list[Finding]:
 def space(path: str, version: str, need_bytes: int) -> list[Finding]:
     """Is there room for the environment, or, when a complete one of this release is there, for the rest?"""
     existing = environment.nearest_existing(path)
-    need = SMALL_NEED_BYTES if has_environment(path, version) else need_bytes
+    need = SMALL_NEED_BYTES if environment_root.find(path, version) else need_bytes
     return preflight.check_space(existing, shutil.disk_usage(existing).free, need)
-
-
-def has_environment(path: str, version: str) -> bool:
-    """Whether a complete environment of this SGLang release lies below the root."""
-    venvs = os.path.join(path, "venvs")
-    try:
-        names = os.listdir(venvs)
-    except OSError:
-        return False
-    for name in names:
-        try:
-            with open(os.path.join(venvs, name, environment_root.ENVIRONMENT_MARKER), encoding="utf-8") as stream:
-                if json.load(stream)["versions"]["sglang"] == version:
-                    return True
-        except (OSError, ValueError, KeyError, TypeError):
-            # No marker or a damaged one: not complete, so it does not count.
-            continue
-    return False
 
 
 def port(path: str, host: str, number: int) -> list[Finding]:
@@ -226,13 +209,38 @@ def python(asked: str, version: str) -> list[Finding]:
     return [Finding(OK, "python", f"{chosen.path} is Python {chosen.version}")]
 
 
-def everything(params: Mapping[str, Any]) -> list[Finding]:
+def asked_of_server(params: Mapping[str, Any], path: str) -> server_fit.Asked:
+    """What the request asks of the server, from the module's parameters."""
+    source = params.get("install_source") or {}
+    return server_fit.Asked(
+        root=path,
+        lane=params["lane"],
+        version=params["version"],
+        backend=params["backend"],
+        model=params["model"],
+        random_weights=bool(params.get("random_weights")),
+        args=params.get("args") or {},
+        env={str(name): str(value) for name, value in (params.get("env") or {}).items()},
+        models_dir=params.get("models_dir") or os.path.join(path, "models"),
+        hub_endpoint=params.get("hub_endpoint") or "",
+        manager=managers.choose_manager(params["manager"], systemd_manager.systemd_is_pid_1(), os.geteuid()),
+        controller_s=params.get("controller_s"),
+        force=bool(params.get("force_backend")),
+        checkout=source.get("type") == "checkout",
+    )
+
+
+def everything(params: Mapping[str, Any]) -> server_fit.Fit:
     """All looks, for the module, which has the keys as its parameters."""
     path = plain(params["root"]) if params["root"].startswith("/") else params["root"]
     findings = root(path)
+    usable = not preflight.failures(findings)
+    found = server_fit.fit(asked_of_server(params, path))
+    # With nothing chosen, what an environment needs is not known.
+    version = found.choice.version if found.choice else None
     # Without a usable root, room and socket below it would be told about a directory that nobody will use.
-    if not preflight.failures(findings):
-        findings += space(path, params["version"], params["min_free_bytes"])
+    if usable:
+        findings += space(path, version, params["min_free_bytes"]) if version else []
         findings += manager(path, params["manager"])
         findings += source(path, params.get("install_source") or {})
     others = [(name, params[name]) for name in ("facts_dir", "models_dir", "uv_cache") if params.get(name)]
@@ -241,7 +249,8 @@ def everything(params: Mapping[str, Any]) -> list[Finding]:
     # In a place that is refused above, the fact file would only be a second message about the same.
     if not any(finding.check in ("root", "directory") for finding in preflight.failures(findings)):
         findings += facts(params.get("facts_dir") or os.path.join(path, "facts"))
-    if params["version"] in releases.known():
+    if version in releases.known():
         # An unknown release is told by the controller; what it needs is not known here.
-        findings += python(params["python"], params["version"])
-    return [*findings, *port(path, params["host"], params["port"]), *model_source(params["model"])]
+        findings += python(params["python"], version)
+    findings += [*port(path, params["host"], params["port"]), *model_source(params["model"])]
+    return replace(found, findings=(*findings, *found.findings))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import releases, server_args
+from ansible_collections.tokforge.sglang.plugins.module_utils import argument_conflicts, releases, server_args
 
 #: The server without the interpreter, which is the release's own venv/bin/python.
 PROGRAM = ("-m", "sglang.launch_server")
@@ -83,36 +83,49 @@ class Request:
 def arguments(request: Request) -> dict[str, Any]:
     """All launch arguments by canonical name (dashes, no aliases).
 
-    Raises PlanError listing every argument that cannot be used.
+    Raises PlanError listing every argument that cannot be used, alone or together with others.
     """
+    plan, problems = _plan(request)
+    failing = [problem.message for problem in problems if problem.level == server_args.FAIL]
+    if failing:
+        raise PlanError(
+            f"cannot render the launch arguments for SGLang {request.sglang_version}:\n"
+            + "\n".join(f"- {line}" for line in failing),
+            problems=failing,
+        )
+    return plan
+
+
+def warnings(request: Request) -> list[str]:
+    """What a server starts with, but that is not as it looks: deprecated arguments, and some that others switch off."""
+    return [problem.message for problem in _plan(request)[1] if problem.level == server_args.WARN]
+
+
+def _plan(request: Request) -> tuple[dict[str, Any], list[server_args.Problem]]:
+    """The launch arguments, and everything that is to be said about them."""
     release = releases.get(request.sglang_version)
     owned = _owned(request)
-    problems: list[str] = []
+    problems: list[server_args.Problem] = []
     merged: dict[str, Any] = {}
     for key, value in request.args.items():
         flag = release.flag(str(key))
         name = flag.name if flag else releases.canonical(str(key))
+        message = ""
         if name in OWNERS:
-            problems.append(f"{key} is decided by {OWNERS[name]}; set that instead")
+            message = f"{key} is decided by {OWNERS[name]}; set that instead"
         elif name == "load-format" and (value == "dummy" or request.random_weights):
-            problems.append(f"{key} {value!r} is decided by sglang_model_random_weights; set that instead")
+            message = f"{key} {value!r} is decided by sglang_model_random_weights; set that instead"
         elif name in merged:
-            problems.append(f"{key} is given twice under different spellings; keep one")
+            message = f"{key} is given twice under different spellings; keep one"
         else:
             merged[name] = value
-    problems += [problem.message for problem in server_args.check(merged, release)]
+        if message:
+            problems.append(server_args.Problem(name, message))
+    problems += server_args.check(merged, release)
     # The backend is held against the release here too, for those who use the module without the preflight role.
-    problems += [
-        problem.message
-        for problem in server_args.check({k: owned[k] for k in ("moe-runner-backend",) if k in owned}, release)
-    ]
-    if problems:
-        raise PlanError(
-            f"cannot render the launch arguments for SGLang {request.sglang_version}:\n"
-            + "\n".join(f"- {line}" for line in problems),
-            problems=problems,
-        )
-    return {**merged, **owned}
+    problems += server_args.check({k: owned[k] for k in ("moe-runner-backend",) if k in owned}, release)
+    plan = {**merged, **owned}
+    return plan, [*problems, *argument_conflicts.find(plan, release, request.env)]
 
 
 def argv(request: Request) -> list[str]:

@@ -39,6 +39,8 @@ ROLE_FACTS = frozenset(
         "sglang_start_info",
         "sglang_benchmark_result",
         "sglang_preflight",
+        "sglang_preflight_report",
+        "sglang_choice",
     }
 )
 
@@ -67,6 +69,7 @@ BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "sglang_ready_output_timeout_s": (1, None),
     "sglang_stop_timeout_s": (1, None),
     "sglang_benchmark_timeout_s": (1, None),
+    "sglang_probe_timeout_s": (1, None),
 }
 
 
@@ -128,6 +131,18 @@ class Finding:
 def failures(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that must stop a rollout."""
     return [finding for finding in findings if finding.level == FAIL]
+
+
+def verdict(findings: Iterable[Finding]) -> str:
+    """The worst level there is: fail, warn or ok."""
+    levels = {finding.level for finding in findings}
+    return next((level for level in (FAIL, WARN) if level in levels), OK)
+
+
+def counts(findings: Sequence[Finding]) -> str:
+    """How many checks failed, warned and were well, in words."""
+    number = {level: sum(finding.level == level for finding in findings) for level in (FAIL, WARN, OK)}
+    return f"{number[FAIL]} failed, {number[WARN]} to look at, {number[OK]} well"
 
 
 def render(findings: Sequence[Finding]) -> str:

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import release_catalog
+from ansible_collections.tokforge.sglang.plugins.module_utils import flags, release_catalog
+
+Flag = flags.Flag
+canonical = flags.canonical
 
 
 class ReleaseError(Exception):
@@ -20,27 +23,6 @@ class ReleaseError(Exception):
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
         self.facts = facts
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One flag of a release's `sglang.launch_server`.
-
-    `name` and `aliases` have no leading dashes. `nargs` is argparse's: None for exactly one value, `?`, `*` or `+`
-    for several; it says nothing when `takes_value` is false. `choices` is None when any value goes. A `negatable`
-    flag also exists as `--no-<name>` (argparse's BooleanOptionalAction). A `json` flag's one value is JSON text.
-    A `hidden` flag works but is left out of `--help`.
-    """
-
-    name: str
-    takes_value: bool = True
-    nargs: str | None = None
-    choices: tuple[str | int, ...] | None = None
-    aliases: tuple[str, ...] = ()
-    negatable: bool = False
-    deprecated: bool = False
-    json: bool = False
-    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,11 +57,6 @@ class Release:
     def moe_runner_backends(self) -> tuple[str, ...]:
         """The values `--moe-runner-backend` takes in this release, in its own order."""
         return tuple(str(choice) for choice in self.flags["moe-runner-backend"].choices or ())
-
-
-def canonical(name: str) -> str:
-    """A flag's name as the catalog writes it: `tp_size`, `--tp-size` and `tp-size` are one."""
-    return name.lstrip("-").replace("_", "-")
 
 
 def sort_key(version: str) -> tuple[tuple[int, ...], int, int, int]:
@@ -134,22 +111,7 @@ def get(version: str) -> Release:
         torch=entry["torch"],
         flashinfer=entry["flashinfer"],
         lanes={name: Lane(name=name, **facts) for name, facts in entry["lanes"].items()},
-        flags={name: _flag(name, data) for name, data in entry["flags"].items()},
-    )
-
-
-def _flag(name: str, data: Mapping[str, Any]) -> Flag:
-    choices = data.get("choices")
-    return Flag(
-        name=name,
-        takes_value=data["takes_value"],
-        nargs=data.get("nargs"),
-        choices=None if choices is None else tuple(choices),
-        aliases=tuple(data.get("aliases", ())),
-        negatable=data.get("negatable", False),
-        deprecated=data.get("deprecated", False),
-        json=data.get("json", False),
-        hidden=data.get("hidden", False),
+        flags={name: flags.of_data(name, data) for name, data in entry["flags"].items()},
     )
 
 

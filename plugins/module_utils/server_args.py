@@ -1,20 +1,25 @@
 # Copyright (c) 2026, the tokforge.sglang contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The arguments of `sglang.launch_server`: check a mapping against a release, render it, read it back from a log."""
+"""The arguments of `sglang.launch_server`: check a mapping against a release's flags, and render it.
+
+What several arguments mean together is in `argument_conflicts.py`, other names of flags are in `flag_names.py`.
+"""
 
 from __future__ import annotations
 
-import ast
 import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils.releases import Flag, Release, canonical
+from ansible_collections.tokforge.sglang.plugins.module_utils import flag_names, flags
+from ansible_collections.tokforge.sglang.plugins.module_utils.flags import Flag, canonical
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
+from ansible_collections.tokforge.sglang.plugins.module_utils.releases import Release
 
 # Flags that a role variable of ours decides; a second source would let the two disagree.
 OWNED = {
@@ -29,49 +34,35 @@ SECRETS = {
     "admin-api-key": "sglang_server_secrets",
     "ssl-keyfile-password": "sglang_server_secrets",
 }
+#: How much a problem says: FAIL ends the start, WARN does not, but something is not as it looks.
+FAIL = "fail"
+WARN = "warn"
 # Flags whose text is JSON by their help, though the release's parser takes any text; a mapping is fine for them.
 _JSON_TEXT = re.compile(r"(^|-)(config|override-args|init-expert-location)$")
 _NUMBER = re.compile(r"-\d+(\.\d*)?|-\.\d+")
-HIDDEN = "(hidden)"
-# The value `diff` reports for an argument that one of the two sides does not have.
-ABSENT = "(absent)"
-
-
-@dataclass(frozen=True)
-class Rename:
-    """A flag's old and new name, and the release that brought the new one."""
-
-    old: str
-    new: str
-    since: str
-
-
-# Read from the releases' sources: which name went, which one does the same now.
-RENAMES = (
-    Rename("nsa-prefill-backend", "dsa-prefill-backend", "0.5.13"),
-    Rename("nsa-decode-backend", "dsa-decode-backend", "0.5.13"),
-    Rename("fp4-gemm-runner-backend", "fp4-gemm-backend", "0.5.8"),
-    Rename("enable-flashinfer-allreduce-fusion", "flashinfer-allreduce-fusion-backend", "0.5.14"),
-    Rename("disable-cuda-graph", "cuda-graph-backend-decode", "0.5.14"),
-    Rename("cuda-graph-bs", "cuda-graph-bs-decode", "0.5.14"),
-    Rename("cuda-graph-max-bs", "cuda-graph-max-bs-decode", "0.5.14"),
-)
+# What Python's int and float take as text, less what nobody writes: underscores and numbers that are none.
+_WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_DECIMAL = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*")
+# SGLang's human_readable_int (0.5.10rc0..0.5.23): a whole number, any with an SI unit, a whole one with an IEC unit.
+_SIZED = re.compile(r"\s*(\d{1,15}(\.\d+)?[kMGT]|\d{1,15}[KMGT]i|[+-]?\d{1,18})\s*")
+_GREATEST = 2**63 - 1
+_WANTED = {
+    flags.INT: (_WHOLE, "a whole number"),
+    flags.FLOAT: (_DECIMAL, "a number"),
+    flags.SIZE: (_SIZED, "a whole number, also one like 4k or 1Mi"),
+}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why one argument cannot be used as it is; `flag` is its canonical name, without dashes in front."""
+    """What is wrong with one argument; `flag` is its canonical name, without dashes in front.
+
+    A FAIL ends the start or means something else than it says; with a WARN the server starts.
+    """
 
     flag: str
     message: str
-
-
-class Difference(NamedTuple):
-    """One argument whose value differs; ABSENT stands for the side that does not have it."""
-
-    name: str
-    left: Any
-    right: Any
+    level: str = FAIL
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------
@@ -115,7 +106,10 @@ def _text(value: Any) -> str:
 
 
 def check(args: Mapping[str, Any], release: Release) -> list[Problem]:
-    """Everything about `args` that this release would not accept or that another variable decides, sorted by flag."""
+    """Everything about `args` that this release would not accept or that another variable decides, sorted by flag.
+
+    What the release only calls deprecated comes as a WARN.
+    """
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for given in sorted(args, key=lambda name: canonical(str(name))):
@@ -129,12 +123,21 @@ def check(args: Mapping[str, Any], release: Release) -> list[Problem]:
         message = _problem(name, args[given], flag, release)
         if message is not None:
             problems.append(Problem(name, message))
+        elif flag is not None and flag.deprecated and args[given] not in (None, False):
+            hint = flag_names.instead(flag, args[given], release)
+            text = f"--{name} still works in SGLang {release.version}, which calls it deprecated; {hint}"
+            problems.append(Problem(name, text, WARN))
     return problems
+
+
+def failing(problems: list[Problem]) -> list[Problem]:
+    """The problems that a server does not start with."""
+    return [problem for problem in problems if problem.level == FAIL]
 
 
 def _problem(name: str, value: Any, flag: Flag | None, release: Release) -> str | None:
     if flag is None:
-        return f"--{name} is no argument of SGLang {release.version}; {_suggestion(name, release)}"
+        return f"--{name} is no argument of SGLang {release.version}; {flag_names.advice(name, value, release)}"
     for known, variable in SECRETS.items():
         if known in (flag.name, *flag.aliases):
             return f"--{name} is a secret and would stand on the command line; set it through {variable}"
@@ -143,7 +146,12 @@ def _problem(name: str, value: Any, flag: Flag | None, release: Release) -> str 
             return f"--{name} follows from {variable}; set that instead"
     if flag.name == "config":
         return "--config names a file with more arguments, a second source; write them into sglang_server_args"
-    return None if value is None else _value_problem(name, value, flag, release)
+    if value is None:
+        return None
+    if flag.retired and value is not False:
+        hint = flag_names.instead(flag, value, release)
+        return f"--{name} ends the start of SGLang {release.version}, which only knows it to refuse it; {hint}"
+    return _value_problem(name, value, flag, release)
 
 
 def secret_values(args: Mapping[str, Any]) -> list[str]:
@@ -151,23 +159,21 @@ def secret_values(args: Mapping[str, Any]) -> list[str]:
     return [str(value) for name, value in args.items() if canonical(str(name)) in SECRETS and value not in (None, "")]
 
 
-def _suggestion(name: str, release: Release) -> str:
-    for rename in RENAMES:
-        if name == rename.old and release.flag(rename.new):
-            return f"it is --{rename.new} since {rename.since}"
-        if name == rename.new and release.flag(rename.old):
-            return f"before {rename.since} it is --{rename.old}"
-    positive = release.flag(name[3:]) if name.startswith("no-") else None
-    if positive is not None and positive.negatable:
-        return f"write `{positive.name}: false`"
-    names = [known for flag in release.flags.values() for known in (flag.name, *flag.aliases)]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
-    if near:
-        return f"did you mean --{near[0]}?"
-    return f"see `python -m sglang.launch_server --help` of {release.version}"
-
-
 def _value_problem(name: str, value: Any, flag: Flag, release: Release) -> str | None:
+    unfit = _unfit(value)
+    if unfit:
+        return f"--{name} holds {unfit}, which no command line or JSON text can; give another value"
+    if flag.unread:
+        return None
+    form = _form_problem(name, value, flag)
+    if form is not None or isinstance(value, bool):
+        return form
+    items = list(value) if isinstance(value, (list, tuple)) and not flag.json else [value]
+    return _items_problem(name, items, flag, release)
+
+
+def _form_problem(name: str, value: Any, flag: Flag) -> str | None:
+    """Whether the value has the shape that the flag takes: none, one, several, a mapping."""
     if isinstance(value, bool):
         if value and flag.takes_value and flag.nargs not in ("?", "*"):
             return f"--{name} needs a value, not true; give one{_one_of(flag)}"
@@ -176,23 +182,27 @@ def _value_problem(name: str, value: Any, flag: Flag, release: Release) -> str |
         return None
     if not flag.takes_value:
         return f"--{name} is a switch and takes no value; write true or false, not {value!r}"
-    if isinstance(value, (list, tuple)):
-        if flag.nargs not in ("*", "+") and not flag.json:
+    if isinstance(value, (list, tuple)) and not flag.json:
+        if flag.nargs not in ("*", "+"):
             return f"--{name} takes one value, not a list; give one{_one_of(flag)}"
         if flag.nargs == "+" and not value:
             return f"--{name} needs at least one value; give one or leave it out (null)"
-    unfit = _unfit(value)
-    if unfit:
-        return f"--{name} holds {unfit}, which no command line or JSON text can; give another value"
-    if isinstance(value, Mapping) and not (flag.json or flag.nargs in ("*", "+") or _JSON_TEXT.search(flag.name)):
-        return f"--{name} takes one value, not a mapping; give one{_one_of(flag)}"
-    items = value if isinstance(value, (list, tuple)) and not flag.json else [value]
-    if isinstance(value, (list, tuple)) and not flag.json:
-        if None in items:
+        if None in value:
             return f"--{name} has an empty item; give a value or leave the item out"
-        dashed = next((str(item) for item in items if str(item).startswith("-") and not _is_number(item)), None)
+        dashed = next((str(item) for item in value if str(item).startswith("-") and not _is_number(item)), None)
         if dashed is not None:
             return f"--{name} has the item {dashed!r}, which would be read as a flag of its own; leave it out"
+    mapped = flag.json or flag.nargs in ("*", "+") or _JSON_TEXT.search(flag.name)
+    if isinstance(value, Mapping) and not mapped:
+        return f"--{name} takes one value, not a mapping; give one{_one_of(flag)}"
+    return None
+
+
+def _items_problem(name: str, items: list[Any], flag: Flag, release: Release) -> str | None:
+    """Whether each single value is of the flag's type and among its choices."""
+    if flag.json:
+        text = next((item for item in items if isinstance(item, str) and not _is_json(item)), None)
+        return None if text is None else f"--{name} needs JSON text, not {_shown(text)}; give a mapping or a list"
     if flag.choices is not None:
         allowed = [str(choice) for choice in flag.choices]
         wrong = [str(item) for item in items if str(item) not in allowed]
@@ -200,7 +210,36 @@ def _value_problem(name: str, value: Any, flag: Flag, release: Release) -> str |
             near = difflib.get_close_matches(wrong[0], allowed, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             return f"--{name} does not take {wrong[0]} in SGLang {release.version}{hint}; use one{_one_of(flag)}"
+    elif flag.type in _WANTED:
+        pattern, wanted = _WANTED[flag.type]
+        bad = next((item for item in items if not _is_of(item, flag.type, pattern)), None)
+        if bad is not None:
+            return f"--{name} needs {wanted}, not {_shown(bad)}; SGLang {release.version} would refuse to start"
     return None
+
+
+def _is_of(item: Any, kind: str, pattern: re.Pattern[str]) -> bool:
+    if is_whole(item):
+        return True
+    if isinstance(item, float):
+        return kind == flags.FLOAT
+    return isinstance(item, str) and pattern.fullmatch(item) is not None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it: as YAML has it, and never long."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def _is_number(item: Any) -> bool:
@@ -211,6 +250,8 @@ def _unfit(value: Any) -> str | None:
     """What in a value cannot be handed over, in words; None when all can."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"the number {value}"
+    if isinstance(value, int) and abs(value) > _GREATEST:
+        return "a number of more than 64 bits"
     if isinstance(value, str) and "\0" in value:
         return "a NUL"
     inner: list[Any] = []
@@ -223,125 +264,3 @@ def _unfit(value: Any) -> str | None:
 
 def _one_of(flag: Flag) -> str:
     return f" of {', '.join(str(choice) for choice in flag.choices)}" if flag.choices is not None else ""
-
-
-# --- reading back from a log -----------------------------------------------------------------------------------------
-
-# A log record's head; the main process has no rank tags between the time and the bracket.
-_RECORD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?P<tags>[^\]\r\n]*)\] ")
-_NAMED = re.compile(r"\s*([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_QUOTED = re.compile(r"\s*'([^']*)': ?(.*)", re.DOTALL)
-
-
-def parse_log_line(text: str) -> dict[str, Any] | None:
-    """The arguments a server says it runs with, from one line of its log; None when the line does not say so.
-
-    Both forms are read: `server_args=ServerArgs(name=value, ...)` (up to 0.5.12) and `server_args={'name': value, ...}`
-    (0.5.23). Only a record of the main process counts, so the same words inside a logged prompt do not. A value that
-    is no Python literal (an object's own text) stays text. Secrets come back as HIDDEN.
-    """
-    for piece in re.split(r"[\r\n]", text):
-        # A progress bar may stand before the record on its line, so the record's head need not begin the line; but what
-        # follows another record's head is that record's content.
-        record = _RECORD.search(piece)
-        if record is None or record["tags"].strip():
-            continue
-        message = piece[record.end() :]
-        for start, named, close in (("server_args=ServerArgs(", _NAMED, ")"), ("server_args={", _QUOTED, "}")):
-            if message.startswith(start):
-                return _hidden(_fields(message[len(start) :], named, close))
-    return None
-
-
-def parse_log(lines: Iterable[str]) -> dict[str, Any] | None:
-    """The arguments of the last start in a log; None when no line says any."""
-    found = None
-    for line in lines:
-        if "server_args=" in line:
-            found = parse_log_line(line) or found
-    return found
-
-
-def _fields(body: str, pattern: re.Pattern[str], close: str) -> dict[str, Any]:
-    found: dict[str, str] = {}
-    last = None
-    for part in _top_level_parts(body, close):
-        match = pattern.fullmatch(part)
-        if match:
-            last = match[1]
-            found[last] = match[2]
-        elif last is not None:
-            # An object's own text may hold a bare comma; what is no new field belongs to the one before.
-            found[last] += f",{part}"
-    return {name: _literal(value.strip()) for name, value in found.items()}
-
-
-def _top_level_parts(body: str, close: str) -> Iterator[str]:
-    """Split at the commas outside of quotes and brackets, up to the bracket that ends the whole."""
-    depth, quote, start, index = 0, "", 0, 0
-    while index < len(body):
-        char = body[index]
-        if quote:
-            if char == "\\":
-                index += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            if depth == 0 and char == close:
-                break
-            depth -= 1
-        elif char == "," and depth == 0:
-            yield body[start:index]
-            start = index + 1
-        index += 1
-    yield body[start:index]
-
-
-def _literal(text: str) -> Any:
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-    # JSON has no sets and no byte strings; they stay the text that the log holds.
-    return value if _is_plain(value) else text
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item) for item in value)
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
-    return value is None or isinstance(value, (str, int, float, bool))
-
-
-def _hidden(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: HIDDEN if value is not None and canonical(name) in SECRETS else value for name, value in found.items()
-    }
-
-
-# --- comparing -------------------------------------------------------------------------------------------------------
-
-
-def diff(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Difference]:
-    """The arguments that differ between two mappings, sorted by name (underscores). A list equals a tuple."""
-    a = {canonical(str(name)).replace("-", "_"): value for name, value in left.items()}
-    b = {canonical(str(name)).replace("-", "_"): value for name, value in right.items()}
-    return [
-        Difference(name, a.get(name, ABSENT), b.get(name, ABSENT))
-        for name in sorted({*a, *b})
-        if name not in a or name not in b or _comparable(a[name]) != _comparable(b[name])
-    ]
-
-
-def _comparable(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_comparable(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _comparable(item) for key, item in value.items()}
-    # True == 1 in Python, but not as a server's argument.
-    return (isinstance(value, bool), value)

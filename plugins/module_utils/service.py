@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional, Protocol
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+from ansible_collections.tokforge.sglang.plugins.module_utils import build_tools, proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogError, LogPosition, position_now
 
@@ -431,6 +431,13 @@ class Service:
     def start(self, previous: Record | None) -> Record:
         """Bring the current release up. Nothing of an earlier start may be left."""
         check_port(self.host, self.port, [])
+        try:
+            build_tools.write(self.paths.root)
+        except OSError as error:
+            raise ServiceError(
+                f"cannot start the server of {self.paths.root}: {self.paths.state}/{build_tools.FILE} cannot be "
+                f"written: {error.strerror}; free space or make it writable"
+            ) from error
         # It exists from now on, so that its inode is known and it is found again after a rotation by rename.
         try:
             with open(self.paths.log, "ab"):

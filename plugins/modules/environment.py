@@ -183,7 +183,7 @@ options:
   torch_build:
     description: Which build of torch must be installed in the end, read from its own C(torch/version.py).
     type: str
-    choices: [any, cpu, cuda13]
+    choices: [any, cpu, cuda12, cuda13]
     default: any
   min_free_bytes:
     description: Room in bytes that must be free below O(root) before something is built.
@@ -361,7 +361,7 @@ ARGUMENTS: dict[str, Any] = {
     "autotune_backend": {"type": "str"},
     "prebuilt": {"type": "list", "elements": "dict", "default": [], "options": IDENTITIES},
     "expect": {"type": "dict", "default": {}},
-    "torch_build": {"type": "str", "choices": ["any", "cpu", "cuda13"], "default": "any"},
+    "torch_build": {"type": "str", "choices": ["any", "cpu", "cuda12", "cuda13"], "default": "any"},
     "min_free_bytes": {"type": "int", "default": 0},
 }
 

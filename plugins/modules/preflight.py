@@ -13,7 +13,8 @@ author: tokforge.sglang contributors (@tokforge)
 description:
   - On the controller it holds every variable of this collection against the argument specs of the roles, finds misspelt
     names, and checks release, backend and launch arguments against the data of the release.
-  - On the target it looks at the directory, the disk, the interpreters, the port, the service manager and the model.
+  - On the target it looks at the directory, the disk, the interpreters, the port, the service manager and the model, at
+    GPUs, driver and CUDA toolkit, and whether the backend runs on them and the model fits.
   - It fails once, with everything that is wrong, and changes nothing.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
@@ -28,17 +29,44 @@ options:
     type: str
     required: true
   lane:
-    description: Which set of locked packages.
+    description: Which set of locked packages. V(auto) is the newest that the driver can run.
     type: str
     required: true
   version:
-    description: SGLang release that is asked for.
+    description:
+      - SGLang release that is asked for. V(auto) is the newest locked one in which the backend runs on this host.
     type: str
     required: true
   backend:
     description: MoE runner backend that is asked for.
     type: str
     default: auto
+  force_backend:
+    description: Only warn about a backend that does not run on this host.
+    type: bool
+    default: false
+  args:
+    description: Launch arguments, as C(sglang_server_args) of role C(sglang_release). The action plugin fills them in.
+    type: dict
+    default: {}
+  env:
+    description: Environment of the server, as C(sglang_server_env). The action plugin fills it in.
+    type: dict
+    default: {}
+  random_weights:
+    description: Whether the model gets random weights. The action plugin fills it in.
+    type: bool
+    default: false
+  hub_endpoint:
+    description: Address of the hub, when it is not the usual one. The action plugin fills it in.
+    type: str
+  controller_s:
+    description: Time on the controller in seconds since 1970. The action plugin fills it in.
+    type: float
+  report_only:
+    description: Return what is wrong without failing.
+    type: bool
+    default: false
   model:
     description: Model that is asked for, C(builtin:tiny-moe), an absolute directory, or C(org/name@<40 hex digits>).
     type: str
@@ -100,7 +128,27 @@ findings:
       check: port
       message: 127.0.0.1:30000 is in use by pid 812 (nginx -g daemon off;)
       remedy: stop that process, or set sglang_port to a free port
+choice:
+  description: The release and lane that the rollout takes, and why. V(null) when none can be.
+  type: dict
+  returned: always
+  sample:
+    version: 0.5.23
+    lane: cuda13
+    reason: the newest locked release in which flashinfer_cutlass runs on compute capability 12.0
+backend:
+  description:
+    - What is known about the backend there, its C(verdict) (supported, supported_but, unsupported, unknown) and
+      C(reason), and whether it is C(forced) all the same. V(null) in lane C(cpu).
+  type: dict
+  returned: always
+report:
+  description: The worst C(verdict) (ok, warn, fail), the C(counts) in words, C(choice), C(backend) and C(findings).
+  type: dict
+  returned: always
 """
+
+from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -114,6 +162,13 @@ def main() -> None:
             "lane": {"type": "str", "required": True},
             "version": {"type": "str", "required": True},
             "backend": {"type": "str", "default": "auto"},
+            "force_backend": {"type": "bool", "default": False},
+            "args": {"type": "dict", "default": {}},
+            "env": {"type": "dict", "default": {}},
+            "random_weights": {"type": "bool", "default": False},
+            "hub_endpoint": {"type": "str"},
+            "controller_s": {"type": "float"},
+            "report_only": {"type": "bool", "default": False},
             "model": {"type": "str", "default": "builtin:tiny-moe"},
             "python": {"type": "str", "default": "auto"},
             "host": {"type": "str", "default": "127.0.0.1"},
@@ -127,8 +182,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    findings = host_checks.everything(module.params)
-    module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
+    found = host_checks.everything(module.params)
+    module.exit_json(
+        changed=False,
+        findings=[finding.as_dict() for finding in found.findings],
+        choice=found.choice.as_dict() if found.choice else None,
+        backend=asdict(found.backend) if found.backend else None,
+    )
 
 
 if __name__ == "__main__":

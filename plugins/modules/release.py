@@ -80,7 +80,7 @@ options:
   lane:
     description: Set of packages in the environment. V(cpu) makes the server run on the CPU.
     type: str
-    choices: [cpu, cuda13]
+    choices: [cpu, cuda12, cuda13]
     default: cuda13
   backend:
     description: MoE runner backend, one of the release's own choices. V(auto) leaves the choice to SGLang.
@@ -481,7 +481,7 @@ def main() -> None:
             "keep": {"type": "int", "default": 10},
             "environment": {"type": "str"},
             "sglang_version": {"type": "str"},
-            "lane": {"type": "str", "choices": ["cpu", "cuda13"], "default": "cuda13"},
+            "lane": {"type": "str", "choices": ["cpu", "cuda12", "cuda13"], "default": "cuda13"},
             "backend": {"type": "str", "default": "auto"},
             "host": {"type": "str", "default": "127.0.0.1"},
             "port": {"type": "int", "default": 30000},

@@ -157,6 +157,28 @@ def settle_autotune_cache(venv: str, arguments: list[str], environment: dict[str
         say(f"autotune cache not checked: {error!r}; run the role sglang_server again, the server starts all the same")
 
 
+def read_build_tools(path: str) -> dict[str, str]:
+    """What to compile kernels with on this machine, noted when the start was asked for. Without it the tools choose."""
+    if not os.path.isfile(path):
+        return {}
+    try:
+        with open(path, "rb") as stream:
+            found = json.loads(stream.read(LARGEST_FILE))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    wanted = ("MAX_JOBS", "CUDA_HOME")
+    found = found if isinstance(found, dict) else {}
+    return {name: found[name] for name in wanted if isinstance(found.get(name), str) and "\0" not in found[name]}
+
+
+def with_programs(environment: dict[str, str], venv: str) -> None:
+    """Let the server find what it compiles with by name: ninja is in its own environment, nvcc in the toolkit."""
+    home = environment.get("CUDA_HOME")
+    first = [os.path.join(venv, "bin"), *([os.path.join(home, "bin")] if home else [])]
+    rest = [part for part in environment.get("PATH", os.defpath).split(os.pathsep) if part not in first]
+    environment["PATH"] = os.pathsep.join([*first, *rest])
+
+
 def built(marker: str) -> bytes:
     """What says when and from what the environment was built: one that was built anew is another launch."""
     try:
@@ -180,8 +202,11 @@ def outside(root: str) -> NoReturn:
     # packages into the environment, and PYTHONDONTWRITEBYTECODE makes every start compile 6,800 files again (15 s).
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", OWN_PREFIX))}
     environment["PYTHONUNBUFFERED"] = "1"
+    tools = read_build_tools(os.path.join(root, "state", "build_tools.json"))
+    environment.update(tools)
     environment.update({str(name): str(value) for name, value in (launch.get("env") or {}).items()})
     environment.update(secrets)
+    with_programs(environment, os.path.join(release, "venv"))
     environment["TOKFORGE_RELEASE"] = release
     content = launch_bytes + secret_bytes + built(os.path.join(release, "venv", "environment.json"))
     environment["TOKFORGE_LAUNCH_ID"] = hashlib.sha256(content).hexdigest()[:16]
@@ -189,6 +214,8 @@ def outside(root: str) -> NoReturn:
     cwd = launch.get("cwd") or root
     # Whoever reads the log sees where this start begins: a manager starts a server again without asking anybody.
     say(f"starting release {os.path.basename(release)} as process {os.getpid()}")
+    if tools:
+        say("kernels are compiled with " + ", ".join(f"{name}={environment[name]}" for name in sorted(tools)))
     settle_autotune_cache(os.path.join(release, "venv"), arguments, environment, cwd)
     if secrets:
         environment[SECRET_NAMES] = ",".join(secrets)

@@ -245,3 +245,47 @@ def test_server_with_secrets_is_checked_once(root: Root) -> None:
     said, server = root.start()
     assert said == f"tokforge: autotune cache {root.set}: partial (tp0..tp5 of 8 ranks), cleared\n"
     assert server == "SERVER\n"
+
+
+# --- what kernels are compiled with ----------------------------------------------------------------------------------
+
+#: A server that says what it would compile with.
+TOOLS = "import os; print(*(os.environ.get(name, '-') for name in ('MAX_JOBS', 'CUDA_HOME', 'PATH')), sep='|')"
+
+
+def tooled(root: Root, noted: str | None, **env: str) -> tuple[str, list[str]]:
+    """What the launcher says, and what the server has for MAX_JOBS, CUDA_HOME and PATH."""
+    root.stage(**env)
+    path = root.path / "releases/1/launch.json"
+    launch = json.loads(path.read_text())
+    launch["argv"][1] = TOOLS
+    path.write_text(json.dumps(launch))
+    if noted is not None:
+        (root.path / "state/build_tools.json").write_text(noted)
+    said, server = root.start(PATH="/usr/bin:/bin")
+    return said, server.strip().split("|")
+
+
+def test_server_compiles_with_what_was_noted_for_this_machine(root: Root) -> None:
+    said, seen = tooled(root, '{"MAX_JOBS": "6", "CUDA_HOME": "/usr/local/cuda-13.0", "LD_PRELOAD": "/x.so"}')
+    own = os.path.realpath(root.path / "releases/1") + "/venv/bin"
+    assert seen == ["6", "/usr/local/cuda-13.0", f"{own}:/usr/local/cuda-13.0/bin:/usr/bin:/bin"]
+    assert "tokforge: kernels are compiled with CUDA_HOME=/usr/local/cuda-13.0, MAX_JOBS=6\n" in said
+
+
+def test_what_the_release_says_itself_wins_over_what_was_noted(root: Root) -> None:
+    said, seen = tooled(root, '{"MAX_JOBS": "6"}', MAX_JOBS="2", CUDA_HOME="/opt/cuda")
+    assert seen[:2] == ["2", "/opt/cuda"]
+    assert seen[2].split(":")[1] == "/opt/cuda/bin"
+    assert "kernels are compiled with MAX_JOBS=2\n" in said
+
+
+@pytest.mark.parametrize("noted", [None, "", "[1]", "{", '{"MAX_JOBS": 6}', '{"MAX_JOBS": "6\\u0000"}', "\udcff"])
+def test_a_damaged_note_is_no_reason_to_be_down(root: Root, noted: str | None) -> None:
+    if noted == "\udcff":
+        (root.path / "state/build_tools.json").mkdir()
+        noted = None
+    said, seen = tooled(root, noted)
+    assert seen[:2] == ["-", "-"]
+    assert seen[2].endswith("/venv/bin:/usr/bin:/bin")
+    assert "kernels are compiled" not in said

@@ -193,10 +193,10 @@ def test_one_run_writes_all_locks_and_the_catalog_and_a_second_changes_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(root) == 0
-    releases = ("0.5.23", "0.5.12.post1")
+    releases = ("0.5.23", "0.5.12.post1", "0.5.10.post1")
     assert lock_files(root) == {
-        "tools.txt", *(f"{name}-{version}.txt" for version in releases for name in ("cpu", "cuda13")),
-        *(f"cpu-{version}-nodeps.txt" for version in releases),
+        "tools.txt", *(f"{name}-{version}.txt" for version in releases[:2] for name in ("cpu", "cuda13")),
+        *(f"cpu-{version}-nodeps.txt" for version in releases[:2]), "cuda12-0.5.10.post1.txt",
     }  # fmt: skip
     assert "torch==1.0\n" in (root / lock.LOCKS / "cpu-0.5.23.txt").read_text()
     assert list(lock.read_catalog(root / lock.CATALOG)) == list(releases)
@@ -210,17 +210,17 @@ def test_a_new_release_is_one_more_line(root: Path) -> None:
     listing = root / "locks.toml"
     listing.write_text(listing.read_text().replace("[releases]\n", '[releases]\n"0.5.99" = {}\n'))
     assert run(root, "0.5.99") == 0
-    assert list(lock.read_catalog(root / lock.CATALOG)) == ["0.5.99", "0.5.23", "0.5.12.post1"]
+    assert list(lock.read_catalog(root / lock.CATALOG)) == ["0.5.99", "0.5.23", "0.5.12.post1", "0.5.10.post1"]
     assert {"cpu-0.5.99.txt", "cpu-0.5.99-nodeps.txt", "cuda13-0.5.99.txt"} <= lock_files(root)
 
 
 def test_release_that_is_no_longer_listed_loses_its_files(root: Path) -> None:
     assert run(root) == 0
     listing = root / "locks.toml"
-    listing.write_text(listing.read_text().replace('"0.5.12.post1" = {}\n', ""))
+    listing.write_text(listing.read_text().replace('"0.5.12.post1" = { lanes = ["cuda13", "cpu"] }\n', ""))
     assert run(root) == 0
     assert not [name for name in lock_files(root) if "0.5.12" in name]
-    assert list(lock.read_catalog(root / lock.CATALOG)) == ["0.5.23"]
+    assert list(lock.read_catalog(root / lock.CATALOG)) == ["0.5.23", "0.5.10.post1"]
 
 
 def test_unlisted_release_is_refused_with_the_line_to_write(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,7 +239,7 @@ def test_failing_resolution_writes_nothing(
 
 def test_release_can_leave_a_lane_out_and_change_a_lane_fact(root: Path) -> None:
     listing = root / "locks.toml"
-    listing.write_text(listing.read_text().replace('"0.5.23" = {}', '"0.5.23" = { lanes = ["cuda13"] }'))
+    listing.write_text(listing.read_text().replace('"0.5.23" = { lanes = ["cuda13", "cpu"] }', '"0.5.23" = { lanes = ["cuda13"] }'))
     assert run(root) == 0
     assert list(lock.read_catalog(root / lock.CATALOG)["0.5.23"]["lanes"]) == ["cuda13"]
     assert "cpu-0.5.23.txt" not in lock_files(root)

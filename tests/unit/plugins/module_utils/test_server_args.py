@@ -1,13 +1,12 @@
 # Copyright (c) 2026, the tokforge.sglang contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launch arguments: check, render, read back, compare."""
+"""Launch arguments: check and render."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import releases, server_args
+from ansible_collections.tokforge.sglang.plugins.module_utils.flags import Flag
 
-LOGS = Path(__file__).parent / "fixtures" / "server_args"
 OLD = releases.get("0.5.12.post1")
 NEW = releases.get("0.5.23")
-HEAD = "[2026-11-29 16:24:36] "
 
 
 def messages(args: dict[str, Any], release: releases.Release = NEW) -> list[str]:
-    """The messages of `check`."""
-    return [problem.message for problem in server_args.check(args, release)]
+    """The messages of `check` that end a start."""
+    return [problem.message for problem in server_args.failing(server_args.check(args, release))]
 
 
 # --- render ----------------------------------------------------------------------------------------------------------
@@ -141,11 +139,6 @@ def test_renamed_flag_gets_the_name_this_release_has(release: releases.Release, 
     assert message.endswith(expected)
 
 
-def test_every_rename_names_flags_that_some_locked_release_has() -> None:
-    for rename in server_args.RENAMES:
-        assert NEW.flag(rename.new) is not None or OLD.flag(rename.new) is not None
-
-
 @pytest.mark.parametrize("release", [OLD, NEW])
 def test_value_outside_the_choices_of_this_release_is_refused(release: releases.Release) -> None:
     [message] = messages({"moe-runner-backend": "flashinfer_cutlas"}, release)
@@ -203,155 +196,78 @@ def test_value_of_the_wrong_form_is_refused(args: dict[str, Any], part: str) -> 
     assert part in message
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tp-size", 8), ("tp-size", "8"), ("tp-size", " +8 "), ("base-gpu-id", "-1"), ("mem-fraction-static", 0.9),
+        ("mem-fraction-static", 1), ("mem-fraction-static", ".9"), ("mem-fraction-static", "9e-1"),
+        ("context-length", "128k"), ("context-length", "1.5M"), ("context-length", "4Ki"), ("context-length", 4096),
+        ("cuda-graph-bs-decode", ["1", 2]), ("forward-hooks", '[{"a": 1}]'), ("forward-hooks", [1]),
+    ],
+)  # fmt: skip
+def test_value_that_the_flags_own_parser_takes_is_fine(name: str, value: Any) -> None:
+    assert messages({name: value}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("tp-size", "eight", "--tp-size needs a whole number, not 'eight'; SGLang 0.5.23 would refuse to start"),
+        ("tp-size", 8.0, "not 8.0"),
+        ("tp-size", "8.0", "not '8.0'"),
+        ("tp-size", "", "not ''"),
+        ("mem-fraction-static", "high", "needs a number, not 'high'"),
+        ("mem-fraction-static", "nan", "not 'nan'"),
+        ("mem-fraction-static", "0.9 0.8", "needs a number"),
+        ("context-length", "1.5Ki", "needs a whole number, also one like 4k or 1Mi, not '1.5Ki'"),
+        ("context-length", "4K", "not '4K'"),
+        ("context-length", 4096.5, "not 4096.5"),
+        ("cuda-graph-bs-decode", [1, "x"], "not 'x'"),
+        ("cuda-graph-bs-decode", [1, True], "not true"),
+        ("cuda-graph-bs-decode", [[1]], "not [1]"),
+        ("tp-size", 2**63, "holds a number of more than 64 bits"),
+        ("tp-size", "9" * 5000, "..."),
+        ("forward-hooks", "{a", "--forward-hooks needs JSON text, not '{a'"),
+    ],
+)
+def test_value_of_the_wrong_type_is_refused(name: str, value: Any, part: str) -> None:
+    [message] = messages({name: value})
+    assert part in message and len(message) < 200
+
+
+def test_text_flag_takes_any_text_or_number() -> None:
+    assert messages({"chat-template": 8, "tokenizer-path": "1e999", "revision": 1.5}) == []
+
+
+def test_deprecated_flag_is_told_with_its_successor_and_does_not_end_the_start() -> None:
+    [problem] = server_args.check({"disable-cuda-graph": True}, NEW)
+    assert problem.level == server_args.WARN
+    assert problem.message == (
+        "--disable-cuda-graph still works in SGLang 0.5.23, which calls it deprecated; write "
+        "`cuda-graph-backend-decode: disabled` and `cuda-graph-backend-prefill: disabled`"
+    )
+    assert server_args.failing([problem]) == []
+
+
+@pytest.mark.parametrize("value", [False, None])
+def test_deprecated_flag_that_is_off_is_not_told(value: Any) -> None:
+    assert server_args.check({"disable-cuda-graph": value}, NEW) == []
+
+
+def test_flag_that_is_only_known_to_be_refused_ends_the_start() -> None:
+    flag = Flag("enable-ep-moe", takes_value=False, deprecated=True, retired=True)
+    release = replace(NEW, version="0.5.4", flags={"enable-ep-moe": flag})
+    [message] = messages({"enable-ep-moe": True}, release)
+    assert "ends the start of SGLang 0.5.4" in message and message.endswith("write ep-size with the value of tp-size")
+    assert messages({"enable-ep-moe": False}, release) == []
+
+
+def test_of_a_flag_that_could_not_be_read_only_the_name_counts() -> None:
+    release = replace(NEW, flags={"a": Flag("a", unread=True)})
+    assert messages({"a": {"b": [1]}}, release) == []
+    assert "holds a NUL" in messages({"a": "\0"}, release)[0]
+
+
 def test_problems_come_sorted_by_flag_and_all_at_once() -> None:
     found = server_args.check({"zzz": 1, "aaa": 1, "host": "x"}, NEW)
     assert [problem.flag for problem in found] == ["aaa", "host", "zzz"]
-
-
-# --- reading a log ---------------------------------------------------------------------------------------------------
-
-
-def test_arguments_of_a_real_0_5_12_log_are_read_from_the_object_form() -> None:
-    found = server_args.parse_log((LOGS / "log-0.5.12.post1.txt").read_text().splitlines())
-    assert found is not None
-    assert (found["tp_size"], found["model_path"], found["load_format"]) == (2, "tiny_moe", "dummy")
-    assert found["api_key"] is None
-    assert found["enable_metrics"] is False or found["enable_metrics"] is True
-    assert len(found) > 300
-
-
-def test_arguments_of_a_real_0_5_23_log_are_read_from_the_mapping_form() -> None:
-    found = server_args.parse_log((LOGS / "log-0.5.23.txt").read_text().splitlines())
-    assert found is not None
-    assert (found["device"], found["max_total_tokens"], found["mem_fraction_static"]) == ("cpu", 8192, 0.716)
-    assert found["uvicorn_access_log_exclude_prefixes"] == []
-    assert found["admin_api_key"] is None
-    assert len(found) > 400
-
-
-def test_nested_values_and_quotes_and_commas_inside_text_survive() -> None:
-    line = (
-        HEAD + """server_args=ServerArgs(a={'x': [1, {'y': 'p,q)'}]}, b="it's, c=3", c='\\\\', d=(1, 2), e=-1.5e-3)"""
-    )
-    assert server_args.parse_log_line(line) == {
-        "a": {"x": [1, {"y": "p,q)"}]}, "b": "it's, c=3", "c": "\\", "d": (1, 2), "e": -1.5e-3,
-    }  # fmt: skip
-
-
-def test_value_that_is_no_literal_stays_text() -> None:
-    line = HEAD + (
-        "server_args=ServerArgs(hook=<function f at 0x7f, g>, lora=[LoRARef(name='a', path='b')], kind=<K.X: 'x'>, n=1)"
-    )
-    assert server_args.parse_log_line(line) == {
-        "hook": "<function f at 0x7f, g>",
-        "lora": "[LoRARef(name='a', path='b')]",
-        "kind": "<K.X: 'x'>",
-        "n": 1,
-    }
-
-
-def test_values_that_json_cannot_hold_stay_text() -> None:
-    line = HEAD + "server_args={'s': {1, 2}, 'b': b'x', 'm': {1: 2}}"
-    assert server_args.parse_log_line(line) == {"s": "{1, 2}", "b": "b'x'", "m": "{1: 2}"}
-
-
-def test_what_follows_the_arguments_on_the_same_line_is_not_part_of_them() -> None:
-    assert server_args.parse_log_line(HEAD + "server_args={'a': 1} Loading: 3%, 'b': 2}") == {"a": 1}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "server_args=ServerArgs(a=1)",
-        "print('server_args=', ServerArgs(a=1))",
-        HEAD + "Receive: obj=GenerateReqInput(text='server_args=ServerArgs(a=1)')",
-        HEAD + f"Receive: obj=GenerateReqInput(text='{HEAD}server_args=ServerArgs(a=1)')",
-        HEAD + f"Receive: text=\"{HEAD}server_args={{'a': 1}}\"",
-        "[2026-11-29 16:24:36 TP0] server_args=ServerArgs(a=1)",
-        "[2026-11-29 16:24:36 DP1 TP3 EP3] server_args={'a': 1}",
-        HEAD + "the server_args=ServerArgs(a=1)",
-        HEAD + "server_args=None",
-        "",
-    ],
-)
-def test_only_the_main_processs_own_record_counts(line: str) -> None:
-    assert server_args.parse_log_line(line) is None
-
-
-@pytest.mark.parametrize(
-    "before", ["", "Fetching:  67%|###   | 6/9 [00:07<00:02]", "bar 1\rbar 2\r", "[2026-11-29 16:24:35 TP0] x\r"]
-)
-def test_a_progress_bar_before_the_record_does_not_hide_it(before: str) -> None:
-    assert server_args.parse_log_line(f"{before}{HEAD}server_args={{'a': 1}}") == {"a": 1}
-
-
-def test_milliseconds_in_the_time_are_fine() -> None:
-    assert server_args.parse_log_line("[2026-11-29 16:24:36.123] server_args={'a': 1}") == {"a": 1}
-
-
-def test_last_start_in_a_log_wins_over_earlier_ones() -> None:
-    lines = [HEAD + "server_args={'a': 1}", HEAD + "server_args={'a': 2}", HEAD + "Receive: 'server_args={'"]
-    assert server_args.parse_log(lines) == {"a": 2}
-
-
-def test_log_without_a_start_has_no_arguments() -> None:
-    assert server_args.parse_log([HEAD + "Init parallel begin."]) is None
-
-
-def test_secrets_in_a_log_are_hidden() -> None:
-    line = HEAD + "server_args=ServerArgs(api_key='hunter2', admin_api_key=None, ssl_keyfile_password='p', port=1)"
-    assert server_args.parse_log_line(line) == {
-        "api_key": server_args.HIDDEN, "admin_api_key": None, "ssl_keyfile_password": server_args.HIDDEN, "port": 1,
-    }  # fmt: skip
-
-
-PLAIN = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
-    max_leaves=5,
-)
-NAMES = st.from_regex(r"[a-z]+_x", fullmatch=True)
-
-
-@given(st.dictionaries(NAMES, PLAIN, min_size=1, max_size=6))
-def test_whatever_python_writes_in_either_form_is_read_back(values: dict[str, Any]) -> None:
-    object_form = ", ".join(f"{name}={value!r}" for name, value in values.items())
-    assert server_args.parse_log_line(f"{HEAD}server_args=ServerArgs({object_form})") == values
-    assert server_args.parse_log_line(f"{HEAD}server_args={values!r}") == values
-
-
-@given(st.text())
-def test_no_text_makes_the_reader_fail(text: str) -> None:
-    found = server_args.parse_log_line(f"{HEAD}server_args=ServerArgs({text}")
-    assert found is None or isinstance(json.dumps(found), str)
-
-
-# --- diff ------------------------------------------------------------------------------------------------------------
-
-
-def test_differences_are_sorted_and_say_which_side_lacks_an_argument() -> None:
-    left = {"tp-size": 1, "only_left": None, "same": [1, 2]}
-    right = {"tp_size": 8, "same": (1, 2), "a_right": "x"}
-    assert server_args.diff(left, right) == [
-        ("a_right", server_args.ABSENT, "x"),
-        ("only_left", None, server_args.ABSENT),
-        ("tp_size", 1, 8),
-    ]
-
-
-def test_true_and_one_differ() -> None:
-    assert server_args.diff({"a": True, "b": {"c": [1]}}, {"a": 1, "b": {"c": [True]}}) == [
-        ("a", True, 1),
-        ("b", {"c": [1]}, {"c": [True]}),
-    ]
-
-
-def test_two_real_starts_of_different_releases_can_be_compared() -> None:
-    left, right = (
-        server_args.parse_log((LOGS / f"log-{version}.txt").read_text().splitlines())
-        for version in ("0.5.12.post1", "0.5.23")
-    )
-    assert left is not None and right is not None
-    found = {entry.name: entry for entry in server_args.diff(left, right)}
-    assert found["tp_size"] == ("tp_size", 2, 1)
-    assert "load_format" not in found

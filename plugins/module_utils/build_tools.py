@@ -1,0 +1,83 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a server compiles kernels with: how many compilers at once, and with which CUDA toolkit.
+
+Both depend on the machine as it is when the server is started, so they are no part of a release: state/build_tools.json
+is written before each start on request and read by the launcher, also when a manager starts the server again. What the
+release's own environment says wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    cuda_driver,
+    cuda_toolkit,
+    gpu_look,
+    host_cpus,
+    host_memory,
+)
+from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
+
+#: Below <root>/state.
+FILE = "build_tools.json"
+
+
+def write(root: str, look: Callable[[], Report] = gpu_look.look) -> dict[str, str]:
+    """Note for the launcher what the current release is to compile with; nothing for one that uses no GPU.
+
+    Returns what was noted. Raises OSError.
+    """
+    launch = _object(os.path.join(root, "current", "launch.json"))
+    told = launch.get("env")
+    env: dict[str, str] = told if isinstance(told, dict) else {}
+    found = {} if env.get("SGLANG_USE_CPU_ENGINE") == "1" else choose(root, env, look())
+    path = os.path.join(root, "state", FILE)
+    if found or os.path.exists(path):
+        write_atomic(path, (json.dumps(found, indent=2, sort_keys=True) + "\n").encode(), 0o644)
+    return found
+
+
+def choose(root: str, env: Mapping[str, str], report: Report) -> dict[str, str]:
+    """MAX_JOBS, and CUDA_HOME where another toolkit than the one found unasked has to be used.
+
+    :param env: the release's own environment; a variable that it has is left to it.
+    """
+    found: dict[str, str] = {}
+    cpus, available = host_cpus.look().count, host_memory.look().available_bytes
+    if "MAX_JOBS" not in env and cpus is not None and available is not None:
+        found["MAX_JOBS"] = str(host_memory.max_jobs(cpus, available))
+    if "CUDA_HOME" in env or not report.gpus:
+        return found
+    environment = os.path.join(root, "current", "venv")
+    marker = _object(os.path.join(environment, "environment.json"))
+    versions, torch = marker.get("versions"), marker.get("torch")
+    cuda = str(torch.get("cuda") or "") if isinstance(torch, dict) else ""
+    request = cuda_toolkit.Request(
+        capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
+        packages=versions if isinstance(versions, dict) else {},
+        env=env,
+        environment=os.path.realpath(environment),
+        cuda_major=int(cuda.split(".")[0]) if cuda.split(".")[0].isdigit() else None,
+        driver_cuda=cuda_driver.cuda_of(report.driver_version, report.cuda_version),
+        environment_on_path=True,
+    )
+    toolkit = cuda_toolkit.choose(cuda_toolkit.look(request), request)
+    if toolkit is not None and not toolkit.unasked:
+        found["CUDA_HOME"] = toolkit.home
+    return found
+
+
+def _object(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            data = json.load(stream)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}

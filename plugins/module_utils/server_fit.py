@@ -1,0 +1,410 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Will the server that is asked for run on this host: GPUs, backend, memory, CUDA toolkit, packages, limits.
+
+Reading only. Each part has a file of its own that judges; this one looks, and hands each the part of the request that
+it is about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    compat,
+    cuda_driver,
+    cuda_toolkit,
+    environment_root,
+    gpu_checks,
+    gpu_look,
+    host_cpus,
+    host_limits,
+    host_memory,
+    hub_reach,
+    memory_plan,
+    model,
+    model_shape,
+    package_skew,
+    proc,
+    ranks,
+    release_choice,
+    releases,
+    roofline,
+    service,
+    tiny_moe,
+    weight_index,
+)
+from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import (
+    SUPPORTED,
+    SUPPORTED_BUT,
+    UNKNOWN,
+    UNSUPPORTED,
+)
+from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
+from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout, LayoutError
+from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.release_choice import CPU, Choice
+
+#: What SGLang's server writes its caches below, by the variables that say where.
+#: The quantizations that the data tells apart for MoE backends.
+QUANTIZATIONS = (
+    "none",
+    "fp8",
+    "modelopt_fp4",
+    "modelopt_fp8",
+    "modelopt_mixed",
+    "compressed-tensors",
+    "mxfp4",
+    "mxfp8",
+    "nvfp4_online",
+)
+
+_RUNS = (SUPPORTED, SUPPORTED_BUT)
+
+_CACHES = ("SGLANG_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The part of a request that decides whether a server can run.
+
+    `args` are launch arguments by any spelling, `env` is the server's environment. `models_dir` is where models of the
+    hub lie. `manager` is systemd or supervisor. `controller_s` is the controller's time when it sent the task.
+    `force`: what is known against the backend only warns. `checkout`: SGLang is a source tree of somebody's own.
+    """
+
+    root: str
+    lane: str
+    version: str
+    backend: str = "auto"
+    model: str = "builtin:tiny-moe"
+    random_weights: bool = False
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    models_dir: str = ""
+    hub_endpoint: str = ""
+    manager: str = "supervisor"
+    python: str = ""
+    controller_s: float | None = None
+    force: bool = False
+    checkout: bool = False
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What is known about the backend that the rollout takes; `forced`: it is taken against that."""
+
+    name: str
+    verdict: str
+    reason: str
+    forced: bool = False
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was found, what was chosen (None when nothing can be), and what is known about the backend."""
+
+    findings: tuple[Finding, ...]
+    choice: Choice | None
+    backend: Backend | None = None
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The model as far as it is there: its shape, its weight files, and whether it must be downloaded yet."""
+
+    shape: model_shape.ModelShape | None = None
+    index: weight_index.WeightIndex | None = None
+    downloaded: bool = True
+    findings: tuple[Finding, ...] = ()
+
+
+def fit(asked: Asked) -> Fit:
+    """Everything that can be known about this request on this host, before anything is installed."""
+    args = {releases.canonical(str(name)): value for name, value in asked.args.items()}
+    known = look_at_model(asked)
+    findings = list(known.findings)
+    try:
+        world = ranks.world_from_args(args)
+        ranks.check(world)
+        layout = layout_of(world)
+    except (ranks.RanksError, LayoutError) as error:
+        findings.append(Finding(FAIL, "layout", f"sglang_server_args: {error}"))
+        world, layout = ranks.World(), Layout()
+    here = max(1, layout.gpus // max(1, world.nnodes))
+    report = Report("ok", "lane cpu needs no GPU") if asked.lane == CPU else gpu_look.look()
+    used = visible_gpus(asked.env, here)
+    query = backend_query(asked, args, report, known.shape, used)
+    # Of a model that is not here yet nobody knows it; then it is enough that the backend runs with one of them.
+    told = known.shape is not None or bool(args.get("quantization"))
+    queries = [query] if told else [replace(query, quantization=name) for name in QUANTIZATIONS]
+    choice, found = release_choice.choose(asked.version, asked.lane, report, queries)
+    findings += found
+    backend = None
+    if choice is not None and asked.lane != CPU:
+        backend, found = judge_backend([release_choice.with_release(one, choice) for one in queries], asked.force)
+        findings += found
+    findings += hub_reach.check(
+        hub_reach.Request(asked.model, asked.hub_endpoint, dict(os.environ), known.downloaded, False)
+    )
+    findings += _host(asked, args, here, choice, report)
+    if asked.lane == CPU:
+        return Fit(tuple(findings), choice, backend)
+    findings += gpu_checks.check_gpus(report, here, own_processes(asked.root, report), used=used)
+    if known.shape is not None:
+        findings += _memory(asked, args, report, known, layout, world, used)
+        findings += _roofline(args, report, known.shape, layout, used)
+    if choice is not None:
+        findings += _cuda(asked, args, choice, report)
+    return Fit(tuple(findings), choice, backend)
+
+
+# --- the request's parts ----------------------------------------------------------------------------------------------
+
+
+def layout_of(world: ranks.World) -> Layout:
+    """How the ranks of a server share the model. Raises LayoutError."""
+    return Layout(tp=world.tp, pp=world.pp, ep=world.ep, dp=world.dp, dp_attention=bool(world.dp_attention))
+
+
+def visible_gpus(env: Mapping[str, str], count: int) -> tuple[int, ...]:
+    """The numbers of the GPUs that the server takes: the first of CUDA_VISIBLE_DEVICES, or of all."""
+    named = [part.strip() for part in str(env.get("CUDA_VISIBLE_DEVICES", "")).split(",") if part.strip()]
+    if named and all(part.isdigit() for part in named):
+        return tuple(int(part) for part in named[:count])
+    return tuple(range(count))
+
+
+def own_processes(root: str, report: Report) -> frozenset[int]:
+    """Processes with memory on a GPU that a rollout below this root started: they end before the new server starts."""
+    ours = os.path.join(os.path.realpath(root), "releases") + os.sep
+    return frozenset(
+        process.pid
+        for one in report.gpus
+        for process in one.processes
+        if os.path.realpath(proc.environ(process.pid).get(service.ENV_RELEASE, "/")).startswith(ours)
+    )
+
+
+def look_at_model(asked: Asked) -> _Model:
+    """The model's shape and weight files, as far as they are on this host; a wrong text is told by another check."""
+    try:
+        source = model.parse(asked.model)
+    except model.ModelError:
+        return _Model()
+    if source.kind == "builtin":
+        return _shape_of(tiny_moe.CONFIG, None, None)
+    path = source.name if source.kind == "directory" else os.path.join(asked.models_dir, source.name)
+    try:
+        config = model.read_config(path)
+    except model.ModelError:
+        # A directory without a usable config.json is told by the check of the model itself.
+        return _Model(downloaded=source.kind == "directory")
+    quant = _object(os.path.join(path, "hf_quant_config.json"))
+    return _shape_of(config, quant, None if asked.random_weights else weight_index.read(path))
+
+
+def _shape_of(
+    config: Mapping[str, Any], quant: Mapping[str, Any] | None, index: weight_index.WeightIndex | None
+) -> _Model:
+    try:
+        shape = model_shape.read(config, quant)
+    except model_shape.ShapeError as error:
+        return _Model(findings=(Finding(FAIL, "model", f"config.json: {error}", "copy the model again"),))
+    return _Model(shape, index)
+
+
+def _object(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+# --- the backend ------------------------------------------------------------------------------------------------------
+
+
+def backend_query(
+    asked: Asked,
+    args: Mapping[str, Any],
+    report: Report,
+    shape: model_shape.ModelShape | None,
+    used: Sequence[int],
+) -> compat.Query:
+    """What is asked of the data: the backend with the GPUs, the model's quantization and the arguments."""
+    capabilities = [one.compute_capability for one in report.gpus if one.index in used and one.compute_capability]
+    least = min(capabilities, default=None)
+    world = ranks.world_from_args(args)
+    return compat.Query(
+        backend=asked.backend,
+        sglang_version=asked.version,
+        compute_capability="{}.{}".format(*least) if least else None,
+        quantization=str(args.get("quantization") or (shape.quantization if shape is not None else "")),
+        tp=world.tp,
+        ep=world.ep,
+        moe_a2a_backend=str(args.get("moe-a2a-backend") or "none"),
+        args=dict(args),
+        driver_version=report.driver_version,
+    )
+
+
+def judge_backend(queries: Sequence[compat.Query], force: bool) -> tuple[Backend | None, list[Finding]]:
+    """One finding about everything in the request that the data of releases and GPUs knows about.
+
+    :param queries: one, or one for each quantization that the model may have.
+    """
+    query = queries[0]
+    try:
+        verdict = compat.judge(query)
+        if len(queries) > 1:
+            fitting = [one.quantization for one in queries if compat.judge(one).verdict in _RUNS]
+            if fitting:
+                reason = (
+                    f"{query.backend} runs here with quantization {', '.join(fitting)}; that of the model is "
+                    "not known until it is downloaded"
+                )
+                return Backend(query.backend, UNKNOWN, reason), [Finding(WARN, "backend", reason)]
+    except compat.CompatError as error:
+        return None, [Finding(FAIL, "backend", str(error))]
+    forced = force and verdict.verdict == UNSUPPORTED
+    known = Backend(query.backend, verdict.verdict, verdict.reason, forced)
+    if verdict.verdict == SUPPORTED:
+        return known, [Finding(OK, "backend", verdict.reason)]
+    if verdict.verdict != UNSUPPORTED:
+        return known, [Finding(WARN, "backend", verdict.reason)]
+    if forced:
+        return known, [Finding(WARN, "backend", f"forced all the same: {verdict.reason}")]
+    # The reason ends with a command that works here.
+    return known, [Finding(FAIL, "backend", verdict.reason, "add -e force_backend=true to try it all the same")]
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
+
+
+def _host(asked: Asked, args: Mapping[str, Any], here: int, choice: Choice | None, report: Report) -> list[Finding]:
+    cpus = host_cpus.look()
+    found = host_cpus.check(cpus, host_cpus.Request(here, asked.env))
+    memory = host_memory.Request(
+        ranks=here, cpus=cpus.count, compiles=asked.lane != CPU, env=asked.env, args=args, automatic=True
+    )
+    found += host_memory.check(host_memory.look(), memory)
+    caches = {name: str(asked.env.get(name) or os.path.join(asked.root, "cache")) for name in _CACHES}
+    limits = host_limits.Request(here, asked.manager, asked.env, asked.controller_s, caches)
+    found += host_limits.check(host_limits.look(limits), limits)
+    environment = environment_root.find(asked.root, choice.version if choice else asked.version)
+    packages = package_skew.look(environment) if environment else None
+    if packages is not None:
+        major = release_choice.LANE_CUDA.get(choice.lane if choice else asked.lane, (None,))[0]
+        found += package_skew.check(packages, package_skew.Request(major, asked.env))
+    return found
+
+
+def _memory(
+    asked: Asked,
+    args: Mapping[str, Any],
+    report: Report,
+    known: _Model,
+    layout: Layout,
+    world: ranks.World,
+    used: Sequence[int],
+) -> list[Finding]:
+    if known.shape is None:
+        return []
+    # Memory that others hold is told with their names by the check of the GPUs: here an empty GPU is what counts.
+    gpus = [(one.memory_total_bytes, one.memory_total_bytes) for one in report.gpus if one.index in used]
+    return memory_plan.check_memory(
+        known.shape, layout, gpus, memory_settings(args), known.index, nodes=max(1, world.nnodes)
+    )
+
+
+def memory_settings(args: Mapping[str, Any]) -> memory_plan.Settings:
+    """The launch arguments that take memory; what is no number is left to the check of the arguments."""
+    fraction = args.get("mem-fraction-static")
+    return memory_plan.Settings(
+        kv_cache_dtype=str(args.get("kv-cache-dtype") or "auto"),
+        context_tokens=_whole(args.get("context-length")),
+        max_total_tokens=_whole(args.get("max-total-tokens")),
+        max_running_requests=_whole(args.get("max-running-requests")),
+        mem_fraction_static=float(fraction) if isinstance(fraction, (int, float)) and 0 < fraction <= 1 else None,
+        chunked_prefill_tokens=_whole(args.get("chunked-prefill-size")),
+        cuda_graph_max_requests=_whole(args.get("cuda-graph-max-bs", args.get("cuda-graph-max-bs-decode"))),
+        cuda_graphs=args.get("disable-cuda-graph") is not True and args.get("cuda-graph-backend-decode") != "disabled",
+        speculative=bool(args.get("speculative-algorithm")),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if value > 0 else None
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) else None
+
+
+def _roofline(
+    args: Mapping[str, Any], report: Report, shape: model_shape.ModelShape, layout: Layout, used: Sequence[int]
+) -> list[Finding]:
+    """What decoding can reach at most, so that a measurement can be held against it."""
+    bandwidths = [one.memory_bandwidth_bytes_s for one in report.gpus if one.index in used]
+    known = [one for one in bandwidths if one]
+    if not known or len(known) < len(bandwidths):
+        return []
+    try:
+        bound = roofline.roofline(
+            shape, layout, float(min(known)), kv_cache_dtype=str(args.get("kv-cache-dtype") or "auto")
+        )
+    except ValueError as error:
+        return [Finding(WARN, "roofline", f"cannot say how fast decoding can be: {error}")]
+    return [
+        Finding(
+            OK,
+            "roofline",
+            f"decoding one request reads {bound.step_bytes / 1e9:.2f} GB a token on each GPU, at {min(known) / 1e9:.0f}"
+            f" GB/s no faster than {1e3 * (bound.floor_s or 0):.2f} ms: at most {bound.ceiling_tok_s or 0:.0f} tok/s"
+            " without speculation",
+        )
+    ]
+
+
+def compiles_at_start(backend: str, args: Mapping[str, Any]) -> bool:
+    """Whether FlashInfer's kernels are used, which a server compiles when it has none of them yet.
+
+    FlashInfer samples and attends unless told otherwise (defaults of 0.5.10.post1 to 0.5.23 on GPUs), so it is out of
+    play only where all three are named.
+    """
+    attention = str(args.get("attention-backend") or "flashinfer")
+    sampling = str(args.get("sampling-backend") or "flashinfer")
+    return "flashinfer" in (attention, sampling) or backend == "auto" or backend.startswith("flashinfer")
+
+
+def _cuda(asked: Asked, args: Mapping[str, Any], choice: Choice, report: Report) -> list[Finding]:
+    """The driver against the lane, and the toolkit that kernels are compiled with."""
+    wanted = release_choice.LANE_CUDA.get(choice.lane)
+    if wanted is None or not report.gpus:
+        return []
+    found = cuda_driver.check(report.driver_version, report.cuda_version, wanted)
+    lane = releases.get(choice.version).lanes.get(choice.lane) if choice.version in releases.known() else None
+    # The release's own environment, in which ninja is as well; its programs come first in the server's PATH.
+    packages = {"ninja": "", "torch": lane.torch, "flashinfer-python": lane.flashinfer or ""} if lane else {}
+    request = cuda_toolkit.Request(
+        capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
+        packages=packages,
+        env=asked.env,
+        environment=environment_root.find(asked.root, choice.version),
+        python=asked.python,
+        cuda_major=wanted[0],
+        driver_cuda=cuda_driver.cuda_of(report.driver_version, report.cuda_version),
+        automatic=True,
+        environment_on_path=True,
+    )
+    judged = cuda_toolkit.check(cuda_toolkit.look(request), request)
+    if not compiles_at_start(asked.backend, args):
+        judged = [replace(finding, level=WARN) if finding.level == FAIL else finding for finding in judged]
+    return [*found, *judged]
