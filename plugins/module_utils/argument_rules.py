@@ -40,7 +40,8 @@ def _ports(view: View) -> bool:
 
 
 def _lora(view: View) -> bool:
-    return view.on("enable-lora") or (view.given("lora-paths") and view.args.get("enable-lora") is not False)
+    # False leaves enable-lora out, and then the paths switch it on.
+    return view.on("enable-lora") or view.given("lora-paths")
 
 
 def _no_graphs(view: View) -> bool:
@@ -108,6 +109,15 @@ RULES: tuple[Rule, ...] = (
         "set pp-size to 1, or leave it out",
         "0.5.3.post2..",
         since("PD-Multiplexing is only supported with pipeline parallelism disabled", "0.5.3.post2", VALIDATION),
+    ),
+    Rule(
+        "pdmux_with_chunks",
+        ("enable-pdmux", "chunked-prefill-size"),
+        lambda view: view.on("enable-pdmux") and view.number("chunked-prefill-size") not in (None, -1),
+        "it does not work with chunked prefill",
+        "set chunked-prefill-size to -1, or leave it out",
+        "0.5.3.post2..",
+        since("PD-Multiplexing is not compatible with chunked prefill", "0.5.3.post2", VALIDATION),
     ),
     Rule(
         "pdmux_with_disaggregation",
@@ -216,6 +226,17 @@ RULES: tuple[Rule, ...] = (
         since("disaggregation-decode-enable-offload-kvcache is only supported for decode side", "0.5.3rc2", CACHE),
     ),
     Rule(
+        "offload_without_storage",
+        ("disaggregation-decode-enable-offload-kvcache", "hicache-storage-backend"),
+        lambda view: (
+            view.on("disaggregation-decode-enable-offload-kvcache") and not view.given("hicache-storage-backend")
+        ),
+        "it needs hicache-storage-backend",
+        "set it, or leave the offload out",
+        "0.5.10rc0..",
+        since("only supported when hicache-storage-backend is provided", "0.5.10rc0", CACHE),
+    ),
+    Rule(
         "encoder_and_language",
         ("encoder-only", "language-only"),
         lambda view: view.on("encoder-only") and view.on("language-only"),
@@ -277,6 +298,15 @@ RULES: tuple[Rule, ...] = (
         "set both or none",
         "0.5.10rc0..",
         since("--ssl-certfile requires --ssl-keyfile", "0.5.10rc0", SERVING),
+    ),
+    Rule(
+        "authorities_without_certificate",
+        ("ssl-ca-certs", "ssl-certfile", "ssl-keyfile"),
+        lambda view: view.given("ssl-ca-certs") and not (view.given("ssl-certfile") or view.given("ssl-keyfile")),
+        "it means nothing without ssl-certfile and ssl-keyfile",
+        "set both, or leave it out",
+        "0.5.10rc0..",
+        since("--ssl-ca-certs has no effect without", "0.5.10rc0", SERVING),
     ),
     Rule(
         "refresh_without_certificate",

@@ -178,12 +178,34 @@ RULES = (
         since("PP is not supported with context parallelism", "0.5.9", PARALLEL),
     ),
     Rule(
+        "moe_dp_without_attention_cp",
+        ("moe-dp-size", "attn-cp-size"),
+        lambda view: (
+            view.count("moe-dp-size") > 1
+            and view.count("attn-cp-size") != view.count("moe-dp-size")
+            and not _prefill_cp(view)
+        ),
+        "above 1 it must equal attn-cp-size",
+        "set both to the same number",
+        "0.5.11..",
+        since("attn_cp_size != moe_dp_size is only supported when moe_dp_size == 1", "0.5.11", PARALLEL),
+    ),
+    Rule(
+        "join_without_elastic",
+        ("elastic-ep-join-mode", "elastic-ep-backend"),
+        lambda view: view.given("elastic-ep-join-mode") and not view.given("elastic-ep-backend"),
+        "it needs elastic-ep-backend",
+        "set it, or leave it out",
+        "0.5.16..",
+        since("--elastic-ep-join-mode requires --elastic-ep-backend", "0.5.16", PARALLEL),
+    ),
+    Rule(
         "eplb_without_ep",
         ("enable-eplb", "ep-size", "moe-a2a-backend"),
         lambda view: (
             view.on("enable-eplb") and view.count("ep-size") == 1 and view.text("moe-a2a-backend", "none") == "none"
         ),
-        "it needs an ep-size above 1, which an all-to-all backend can set by itself",
+        "the start ends unless an all-to-all backend sets an ep-size above 1",
         "set ep-size, or leave it out",
         "0.5.4.post1..",
         since("ep_size > 1", "0.5.4.post1", PARALLEL),

@@ -70,6 +70,15 @@ CASES: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
         "0.5.9", {"moe-dp-size": 2, "ep-size": 8, "tp-size": 8}, [{"moe-dp-size": 2, "ep-size": 4, "tp-size": 8}],
     ),
     "moe_dp_with_pp": ("0.5.9", {"moe-dp-size": 2, "tp-size": 2, "pp-size": 2}, [{"moe-dp-size": 2, "tp-size": 2}]),
+    "moe_dp_without_attention_cp": (
+        "0.5.23", {"moe-dp-size": 2, "tp-size": 8},
+        [{"moe-dp-size": 2, "attn-cp-size": 2, "tp-size": 8}, {"attn-cp-size": 2, "tp-size": 8},
+         {"moe-dp-size": 2, "tp-size": 8, "enable-prefill-cp": ON, "cp-strategy": "zigzag"}],
+    ),
+    "join_without_elastic": (
+        "0.5.16", {"elastic-ep-join-mode": "recover"},
+        [{"elastic-ep-join-mode": "recover", "elastic-ep-backend": "mooncake"}],
+    ),
     "eplb_without_ep": (
         "0.5.23", {"enable-eplb": ON, "tp-size": 8},
         [{"enable-eplb": ON, "ep-size": 8}, {"enable-eplb": ON, "moe-a2a-backend": "deepep"}],
@@ -151,6 +160,10 @@ CASES: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
         [{"retraction-policy": "priority", "enable-priority-scheduling": ON}, {"retraction-policy": "length"}],
     ),
     "pdmux_with_pp": ("0.5.12.post1", {"enable-pdmux": ON, "pp-size": 2}, [{"enable-pdmux": ON}, {"pp-size": 2}]),
+    "pdmux_with_chunks": (
+        "0.5.23", {"enable-pdmux": ON, "chunked-prefill-size": 8192},
+        [{"enable-pdmux": ON, "chunked-prefill-size": -1}, {"chunked-prefill-size": 8192}, {"enable-pdmux": ON}],
+    ),
     "pdmux_with_disaggregation": (
         "0.5.12.post1", {"enable-pdmux": ON, "disaggregation-mode": "prefill"},
         [{"enable-pdmux": ON, "disaggregation-mode": "null"}],
@@ -173,7 +186,7 @@ CASES: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
     "lora_with_speculative": (
         "0.5.18", {"lora-paths": ["a=b"], **EAGLE},
         [{"lora-paths": ["a=b"], "speculative-algorithm": "NGRAM"},
-         {"lora-paths": ["a=b"], "enable-lora": False, **EAGLE}],
+         {"enable-lora": False, **EAGLE}],
     ),
     "lora_without_shape": (
         "0.5.23", {"enable-lora": ON, "max-lora-rank": 16},
@@ -187,6 +200,12 @@ CASES: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
     "offload_of_decode": (
         "0.5.12.post1", {"disaggregation-decode-enable-offload-kvcache": ON},
         [{"disaggregation-decode-enable-offload-kvcache": ON, "disaggregation-mode": "decode"}],
+    ),
+    "offload_without_storage": (
+        "0.5.12.post1",
+        {"disaggregation-decode-enable-offload-kvcache": ON, "disaggregation-mode": "decode"},
+        [{"disaggregation-decode-enable-offload-kvcache": ON, "disaggregation-mode": "decode",
+          "hicache-storage-backend": "file"}, {"disaggregation-mode": "decode"}],
     ),
     "encoder_and_language": ("0.5.12.post1", {"encoder-only": ON, "language-only": ON}, [{"encoder-only": ON}]),
     "encoder_with_disaggregation": (
@@ -206,6 +225,9 @@ CASES: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "key_without_certificate": (
         "0.5.12.post1", {"ssl-keyfile": "k"}, [{"ssl-keyfile": "k", "ssl-certfile": "c"}, {"ssl-ca-certs": "a"}],
+    ),
+    "authorities_without_certificate": (
+        "0.5.23", {"ssl-ca-certs": "a"}, [{"ssl-ca-certs": "a", "ssl-certfile": "c", "ssl-keyfile": "k"}],
     ),
     "refresh_without_certificate": (
         "0.5.12.post1", {"enable-ssl-refresh": ON},
