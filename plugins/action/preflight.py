@@ -24,6 +24,15 @@ from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import benchmark, launch_plan, managers, model, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils import preflight as core
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import (
+    FAIL,
+    WARN,
+    Finding,
+    counts,
+    failures,
+    render,
+    verdict,
+)
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 
@@ -69,14 +78,14 @@ class ActionModule(ActionBase):
             )
             if target.get("failed"):
                 return target
-            findings += [core.Finding(**finding) for finding in target["findings"]]
+            findings += [Finding(**finding) for finding in target["findings"]]
             findings += self._request(values, target["choice"])
         return self._outcome(result, findings, target, variables)
 
     def _outcome(
         self,
         result: dict[str, Any],
-        findings: Sequence[core.Finding],
+        findings: Sequence[Finding],
         target: Mapping[str, Any],
         variables: Mapping[str, Any],
     ) -> dict[str, Any]:
@@ -85,8 +94,8 @@ class ActionModule(ActionBase):
         choice, backend = target.get("choice"), target.get("backend")
         result.update(changed=False, findings=plain, choice=choice, backend=backend)
         result["report"] = {
-            "verdict": core.verdict(findings),
-            "counts": core.counts(findings),
+            "verdict": verdict(findings),
+            "counts": counts(findings),
             "choice": choice,
             "backend": backend,
             "findings": plain,
@@ -94,15 +103,15 @@ class ActionModule(ActionBase):
         if boolean(self._task.args.get("report_only", False)):
             return result
         for finding in findings:
-            if finding.level == core.WARN:
-                self._display.warning(core.render([finding]))
-        failed = core.failures(findings)
+            if finding.level == WARN:
+                self._display.warning(render([finding]))
+        failed = failures(findings)
         if failed:
             host = variables.get("inventory_hostname", "the host")
             result.update(
                 failed=True,
                 msg=f"nothing was changed on {host}: {len(failed)} of the checks before a rollout failed\n"
-                + core.render(findings),
+                + render(findings),
             )
         return result
 
@@ -144,7 +153,7 @@ class ActionModule(ActionBase):
             )
         return problems, values
 
-    def _overlay(self, overlay: str | None) -> list[core.Finding]:
+    def _overlay(self, overlay: str | None) -> list[Finding]:
         """The overlay must be found where role sglang_install will look: its files, or the playbook's."""
         if not overlay:
             return []
@@ -152,9 +161,9 @@ class ActionModule(ActionBase):
         if any((base / part / overlay).exists() for base in bases for part in ("", "files")):
             return []
         message = f"sglang_overlay {overlay!r} is not there on the controller"
-        return [core.Finding(core.FAIL, "overlay", message, "give a directory or a file that exists, or leave it out")]
+        return [Finding(FAIL, "overlay", message, "give a directory or a file that exists, or leave it out")]
 
-    def _request(self, values: Mapping[str, Any], choice: Mapping[str, str] | None) -> list[core.Finding]:
+    def _request(self, values: Mapping[str, Any], choice: Mapping[str, str] | None) -> list[Finding]:
         """Release, backend and launch arguments against the data of the release that was chosen for the host."""
         args = self._task.args
         if choice is None:
@@ -162,14 +171,14 @@ class ActionModule(ActionBase):
             return []
         lane, version = choice["lane"], choice["version"]
         findings = core.check_release(version, lane, releases.known(lane))
-        if core.failures(findings):
+        if failures(findings):
             return findings
         findings += core.check_torch(lane, values.get("sglang_torch_build"))
         backend = args["backend"]
         findings += core.check_backend(backend, version, releases.get(version).moe_runner_backends())
         gate, tuned = values.get("sglang_autotune_gate"), values.get("sglang_autotune_backend")
         # A bad backend is told above.
-        if tuned or not core.failures(findings):
+        if tuned or not failures(findings):
             findings += core.check_autotune(
                 gate,
                 tuned,
@@ -183,7 +192,7 @@ class ActionModule(ActionBase):
             sglang_version=version,
             lane=lane,
             # A bad backend is told above with its choices; here it would only be told twice.
-            backend="auto" if core.failures(findings) else backend,
+            backend="auto" if failures(findings) else backend,
             host=args["host"],
             port=int(args["port"]),
             metrics=True,
@@ -197,7 +206,9 @@ class ActionModule(ActionBase):
             try:
                 check(request)
             except launch_plan.PlanError as error:
-                findings += [core.Finding(core.FAIL, "arguments", problem) for problem in error.facts["problems"]]
+                findings += [Finding(FAIL, "arguments", problem) for problem in error.facts["problems"]]
+        if not failures(findings):
+            findings += [Finding(WARN, "arguments", problem) for problem in launch_plan.warnings(request)]
         return findings
 
 
@@ -215,7 +226,7 @@ def _for_target(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _served_name(text: str, given: str | None) -> list[core.Finding]:
+def _served_name(text: str, given: str | None) -> list[Finding]:
     """The name the model gets must be one that a server can carry. A text of no known form is the target's to tell."""
     try:
         name = given or model.parse(text).served_name
@@ -224,11 +235,11 @@ def _served_name(text: str, given: str | None) -> list[core.Finding]:
     try:
         model.check_served_name(name)
     except model.ModelError as error:
-        return [core.Finding(core.FAIL, "model", str(error))]
+        return [Finding(FAIL, "model", str(error))]
     return []
 
 
-def _benchmark(values: Mapping[str, Any]) -> list[core.Finding]:
+def _benchmark(values: Mapping[str, Any]) -> list[Finding]:
     """What the benchmark would say about its parameters after the server was started."""
     given: dict[str, Any] = {"concurrency": [1], "input_len": 256, "output_len": 64}
     for field in fields(benchmark.Parameters):
@@ -238,7 +249,7 @@ def _benchmark(values: Mapping[str, Any]) -> list[core.Finding]:
     try:
         benchmark.Parameters(**given)
     except benchmark.BenchmarkError as error:
-        return [core.Finding(core.FAIL, "benchmark", str(error))]
+        return [Finding(FAIL, "benchmark", str(error))]
     return []
 
 

@@ -39,15 +39,15 @@ _value:
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import preflight
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding, counts
 
 
 def preflight_table(findings: Sequence[Mapping[str, str]], host: str) -> str:
     """The table; its first line counts, so that it can be read alone."""
-    found = [preflight.Finding(**finding) for finding in findings]
+    found = [Finding(**finding) for finding in findings]
     width = max((len(finding.check) for finding in found), default=0)
-    lines = [f"{host}: {preflight.counts(found)}"]
-    for level in (preflight.FAIL, preflight.WARN, preflight.OK):
+    lines = [f"{host}: {counts(found)}"]
+    for level in (FAIL, WARN, OK):
         for finding in found:
             if finding.level != level:
                 continue

@@ -17,7 +17,8 @@ options:
   _input:
     description:
       - What the roles left behind, with the keys C(url), C(host), C(inventory), C(log), C(environment), C(model),
-        C(release), C(backend) and C(benchmark), and C(start), which M(tokforge.sglang.wait_for_ranks) returned.
+        C(release), C(backend) and C(benchmark), C(start), which M(tokforge.sglang.wait_for_ranks) returned, and
+        C(choice) and C(backend_info) of M(tokforge.sglang.preflight).
     type: dict
     required: true
 """
@@ -37,6 +38,8 @@ _value:
 import shlex
 from collections.abc import Mapping
 from typing import Any, Callable
+
+from ansible_collections.tokforge.sglang.plugins.module_utils.release_choice import AS_ASKED
 
 
 def rollout_summary(facts: Mapping[str, Any]) -> str:
@@ -59,6 +62,7 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
         f"  versions   {', '.join(f'{name} {version}' for name, version in named if version)}",
         f"  release    {release.get('release')} ({release.get('path')})",
     ]
+    lines += [f"  chosen     {line}" for line in _chosen(facts.get("choice"), facts.get("backend_info"))]
     lines += [f"  autotune   {line}" for line in _autotune(environment.get("autotune_gate"))]
     lines += [f"  ranks      {line}" for line in _ranks(facts.get("start"), release.get("autotune_fallback"))]
     if weights:
@@ -75,6 +79,15 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
         f"  remove     make destroy INVENTORY={inventory}",
     ]
     return "\n".join(lines)
+
+
+def _chosen(choice: Mapping[str, Any] | None, backend: Mapping[str, Any] | None) -> list[str]:
+    """Why this release, when nobody asked for it by name, and that a backend was forced."""
+    reason = (choice or {}).get("reason")
+    lines = [reason] if reason and reason != AS_ASKED else []
+    if (backend or {}).get("forced"):
+        lines.append(f"forced against: {(backend or {}).get('reason')}")
+    return lines
 
 
 def _autotune(gate: Mapping[str, Any] | None) -> list[str]:

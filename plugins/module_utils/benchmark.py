@@ -25,7 +25,7 @@ ENGINE = "sglang.bench_serving"
 INPUT_LENGTH_TOLERANCE = 0.02
 
 # The release says where a configuration lives, not what it is: the same configuration staged again measures the same.
-_NOT_CONFIGURATION = frozenset({"release"})
+_NOT_CONFIGURATION = frozenset({"release", "chosen", "backend_forced"})
 
 # Our name -> bench_serving's key. Rates are per second over the whole run, so output_throughput is the decode speed;
 # total_throughput adds the prompt tokens, which are processed in parallel, and says little about decoding.
@@ -186,7 +186,8 @@ def render_arguments(parameters: Parameters, target: Target, concurrency: int, o
 def fingerprint(context: Mapping[str, Any], parameters: Parameters) -> str:
     """16 hex digits that are equal when the same configuration was measured in the same way.
 
-    All of `context` counts except `release`. A value that is not JSON raises BenchmarkError.
+    All of `context` counts except `release`, `chosen` and `backend_forced`. A value that is not JSON raises
+    BenchmarkError.
     """
     configuration = {key: value for key, value in context.items() if key not in _NOT_CONFIGURATION}
     subject = {"engine": ENGINE, "context": configuration, "parameters": parameters.as_dict()}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 
 _CHECK = "driver"
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import host_files, version_order
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 
 Version = tuple[int, int]
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import gpu, gpu_memory, gpu_text, gpu_topology
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Gpu, Report
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 
 CHECK = "gpu"
 

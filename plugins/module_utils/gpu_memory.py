@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Gpu, GpuProcess
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, WARN, Finding
 
 GIB = 1 << 30
 

@@ -35,7 +35,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     supervisor_manager,
     systemd_manager,
 )
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding, failures
 
 #: Room in bytes that a rollout needs when its environment is there already: release files, logs, bench output.
 SMALL_NEED_BYTES = 200_000_000
@@ -77,7 +77,7 @@ def directory(name: str, path: str, runs: bool = False) -> list[Finding]:
     existing = environment.nearest_existing(path) if path.startswith("/") else path
     writable = os.access(existing, os.W_OK | os.X_OK) if "\0" not in existing else False
     findings = preflight.check_writable(path, existing, os.path.isdir(existing), writable, own_name(), name)
-    if preflight.failures(findings):
+    if failures(findings):
         return findings
     status = os.statvfs(existing)
     return preflight.check_file_system(name, path, existing, status.f_blocks, status.f_flag, runs) or findings
@@ -234,7 +234,7 @@ def everything(params: Mapping[str, Any]) -> server_fit.Fit:
     """All looks, for the module, which has the keys as its parameters."""
     path = plain(params["root"]) if params["root"].startswith("/") else params["root"]
     findings = root(path)
-    usable = not preflight.failures(findings)
+    usable = not failures(findings)
     found = server_fit.fit(asked_of_server(params, path))
     # With nothing chosen, what an environment needs is not known.
     version = found.choice.version if found.choice else None
@@ -247,7 +247,7 @@ def everything(params: Mapping[str, Any]) -> server_fit.Fit:
     for name, other in others:
         findings += directory(f"sglang_{name}", other)
     # In a place that is refused above, the fact file would only be a second message about the same.
-    if not any(finding.check in ("root", "directory") for finding in preflight.failures(findings)):
+    if not any(finding.check in ("root", "directory") for finding in failures(findings)):
         findings += facts(params.get("facts_dir") or os.path.join(path, "facts"))
     if version in releases.known():
         # An unknown release is told by the controller; what it needs is not known here.

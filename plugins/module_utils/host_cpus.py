@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import cgroups, host_files
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 
 _CHECK = "cpus"
 _CPU_DIRECTORY = "/sys/devices/system/cpu"

@@ -9,9 +9,9 @@ layers, the fused experts, FP8 in blocks, NVFP4, check_quantized_moe_compatibili
 
 from __future__ import annotations
 
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_shape import ModelShape
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, Finding
 
 #: Weights of NVFP4 that share a scale; a split may not cut through them.
 _NVFP4_GROUP = 16

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import kv_cache, layout_check, weight_index, weight_shards
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import (
     Layout,
     Portion,
@@ -26,7 +27,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices imp
     stages,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_shape import ModelShape
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.weight_index import WeightIndex
 
 GIB = 1 << 30

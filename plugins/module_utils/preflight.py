@@ -13,16 +13,12 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible.module_utils.common.validation import check_type_dict
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate
-
-OK = "ok"
-WARN = "warn"
-FAIL = "fail"
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 
 #: Prefix of every variable of this collection. Anything that carries it must be a variable that a role declares.
 PREFIX = "sglang_"
@@ -41,6 +37,8 @@ ROLE_FACTS = frozenset(
         "sglang_preflight",
         "sglang_preflight_report",
         "sglang_choice",
+        "sglang_backend_info",
+        "sglang_probe_info",
     }
 )
 
@@ -112,48 +110,6 @@ _KINDS: Mapping[str, str] = {
     "dict": "a mapping",
     "list": "a list",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One result of one check: level (ok, warn, fail), the check's name, what was seen and what to do about it."""
-
-    level: str
-    check: str
-    message: str
-    remedy: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """The finding as plain data, for a module's result."""
-        return asdict(self)
-
-
-def failures(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that must stop a rollout."""
-    return [finding for finding in findings if finding.level == FAIL]
-
-
-def verdict(findings: Iterable[Finding]) -> str:
-    """The worst level there is: fail, warn or ok."""
-    levels = {finding.level for finding in findings}
-    return next((level for level in (FAIL, WARN) if level in levels), OK)
-
-
-def counts(findings: Sequence[Finding]) -> str:
-    """How many checks failed, warned and were well, in words."""
-    number = {level: sum(finding.level == level for finding in findings) for level in (FAIL, WARN, OK)}
-    return f"{number[FAIL]} failed, {number[WARN]} to look at, {number[OK]} well"
-
-
-def render(findings: Sequence[Finding]) -> str:
-    """All failures as one message a person can act on; warnings follow. Empty when there is neither."""
-    lines = [
-        f"{finding.check}: {finding.message}" + (f"; {finding.remedy}" if finding.remedy else "")
-        for level in (FAIL, WARN)
-        for finding in findings
-        if finding.level == level
-    ]
-    return "\n".join(lines)
 
 
 def unknown_variables(names: Iterable[str], extra: Iterable[str], known: Iterable[str]) -> list[Finding]:

@@ -300,6 +300,11 @@ def world_from_args(args: Mapping[str, Any]) -> World:
     return replace(world, dp_attention=_attention(named))
 
 
+def is_size(name: str) -> bool:
+    """Whether an argument, by canonical name, says how wide a server is."""
+    return name in _ATTENTION_SIZE or any(name in names for names in _SIZES.values())
+
+
 def _number(named: Mapping[str, Any], names: Iterable[str], default: int) -> int:
     for name in names:
         value = named.get(name)

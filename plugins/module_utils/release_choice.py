@@ -15,10 +15,11 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import compat, cuda_driver, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import SUPPORTED, UNSUPPORTED
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 
 AUTO = "auto"
+AS_ASKED = "as asked"
 CPU = "cpu"
 
 #: The CUDA version that a lane's torch is built for (nvidia-cuda-runtime in the locks), the newest lane first.
@@ -51,7 +52,7 @@ def choose(
         return None, [problem]
     if version != AUTO:
         if lane != AUTO:
-            return Choice(version, lane, "as asked"), []
+            return Choice(version, lane, AS_ASKED), []
         return _lane_of(version, lanes, report)
     candidates = {one: lane_name for lane_name in reversed(lanes) for one in releases.known(lane_name)}
     if not candidates:

@@ -45,9 +45,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import
     UNKNOWN,
     UNSUPPORTED,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout, LayoutError
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.release_choice import CPU, Choice
 
 #: What SGLang's server writes its caches below, by the variables that say where.
@@ -135,15 +135,21 @@ def fit(asked: Asked) -> Fit:
         layout = layout_of(world)
     except (ranks.RanksError, LayoutError) as error:
         findings.append(Finding(FAIL, "layout", f"sglang_server_args: {error}"))
+        # Told once: the rest is judged as for one rank.
         world, layout = ranks.World(), Layout()
+        args = {name: value for name, value in args.items() if not ranks.is_size(name)}
     here = max(1, layout.gpus // max(1, world.nnodes))
     report = Report("ok", "lane cpu needs no GPU") if asked.lane == CPU else gpu_look.look()
-    used = visible_gpus(asked.env, here)
+    named = visible_gpus(asked.env, here)
+    used = named if named is not None else tuple(range(here))
     query = backend_query(asked, args, report, known.shape, used)
     # Of a model that is not here yet nobody knows it; then it is enough that the backend runs with one of them.
     told = known.shape is not None or bool(args.get("quantization"))
     queries = [query] if told else [replace(query, quantization=name) for name in QUANTIZATIONS]
-    choice, found = release_choice.choose(asked.version, asked.lane, report, queries)
+    try:
+        choice, found = release_choice.choose(asked.version, asked.lane, report, queries)
+    except compat.CompatError as error:
+        choice, found = None, [Finding(FAIL, "backend", str(error))]
     findings += found
     backend = None
     if choice is not None and asked.lane != CPU:
@@ -154,10 +160,13 @@ def fit(asked: Asked) -> Fit:
     )
     findings += _host(asked, args, here, choice, report)
     if asked.lane == CPU:
+        if asked.backend != release_choice.AUTO:
+            message = f"no GPU is used in lane cpu, so nobody can tell from here whether {asked.backend} runs on one"
+            findings.append(Finding(WARN, "backend", message))
         return Fit(tuple(findings), choice, backend)
-    findings += gpu_checks.check_gpus(report, here, own_processes(asked.root, report), used=used)
+    findings += gpu_checks.check_gpus(report, here, own_processes(asked.root, report), used=named)
     if known.shape is not None:
-        findings += _memory(asked, args, report, known, layout, world, used)
+        findings += _memory(args, report, known, layout, world, used)
         findings += _roofline(args, report, known.shape, layout, used)
     if choice is not None:
         findings += _cuda(asked, args, choice, report)
@@ -172,12 +181,12 @@ def layout_of(world: ranks.World) -> Layout:
     return Layout(tp=world.tp, pp=world.pp, ep=world.ep, dp=world.dp, dp_attention=bool(world.dp_attention))
 
 
-def visible_gpus(env: Mapping[str, str], count: int) -> tuple[int, ...]:
-    """The numbers of the GPUs that the server takes: the first of CUDA_VISIBLE_DEVICES, or of all."""
+def visible_gpus(env: Mapping[str, str], count: int) -> tuple[int, ...] | None:
+    """The numbers of the GPUs that the server takes when CUDA_VISIBLE_DEVICES names them by number, otherwise None."""
     named = [part.strip() for part in str(env.get("CUDA_VISIBLE_DEVICES", "")).split(",") if part.strip()]
-    if named and all(part.isdigit() for part in named):
+    if named and all(part.isascii() and part.isdigit() for part in named):
         return tuple(int(part) for part in named[:count])
-    return tuple(range(count))
+    return None
 
 
 def own_processes(root: str, report: Report) -> frozenset[int]:
@@ -215,7 +224,7 @@ def _shape_of(
     try:
         shape = model_shape.read(config, quant)
     except model_shape.ShapeError as error:
-        return _Model(findings=(Finding(FAIL, "model", f"config.json: {error}", "copy the model again"),))
+        return _Model(findings=(Finding(FAIL, "model", f"{error} (config.json)", "copy the model again"),))
     return _Model(shape, index)
 
 
@@ -307,7 +316,6 @@ def _host(asked: Asked, args: Mapping[str, Any], here: int, choice: Choice | Non
 
 
 def _memory(
-    asked: Asked,
     args: Mapping[str, Any],
     report: Report,
     known: _Model,
@@ -392,7 +400,7 @@ def _cuda(asked: Asked, args: Mapping[str, Any], choice: Choice, report: Report)
     found = cuda_driver.check(report.driver_version, report.cuda_version, wanted)
     lane = releases.get(choice.version).lanes.get(choice.lane) if choice.version in releases.known() else None
     # The release's own environment, in which ninja is as well; its programs come first in the server's PATH.
-    packages = {"ninja": "", "torch": lane.torch, "flashinfer-python": lane.flashinfer or ""} if lane else {}
+    packages = {"ninja": "of its lock", "torch": lane.torch, "flashinfer-python": lane.flashinfer or ""} if lane else {}
     request = cuda_toolkit.Request(
         capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
         packages=packages,

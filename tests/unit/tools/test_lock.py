@@ -239,7 +239,9 @@ def test_failing_resolution_writes_nothing(
 
 def test_release_can_leave_a_lane_out_and_change_a_lane_fact(root: Path) -> None:
     listing = root / "locks.toml"
-    listing.write_text(listing.read_text().replace('"0.5.23" = { lanes = ["cuda13", "cpu"] }', '"0.5.23" = { lanes = ["cuda13"] }'))
+    listing.write_text(
+        listing.read_text().replace('"0.5.23" = { lanes = ["cuda13", "cpu"] }', '"0.5.23" = { lanes = ["cuda13"] }')
+    )
     assert run(root) == 0
     assert list(lock.read_catalog(root / lock.CATALOG)["0.5.23"]["lanes"]) == ["cuda13"]
     assert "cpu-0.5.23.txt" not in lock_files(root)

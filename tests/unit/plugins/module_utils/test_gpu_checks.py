@@ -14,9 +14,9 @@ import gpu_outputs
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import gpu, gpu_checks, gpu_look, gpu_memory
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Gpu, PciDevice, Report
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu_topology import P2p
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 
 GIB = 1 << 30
 

@@ -18,9 +18,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     weight_index,
     weight_shards,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.memory_plan import GIB, Settings
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout, LayoutError
-from ansible_collections.tokforge.sglang.plugins.module_utils.preflight import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.weight_index import Tensor, WeightIndex
 
 #: An RTX PRO 6000 (96 GB): 97887 MiB.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import preflight
+from ansible_collections.tokforge.sglang.plugins.module_utils import findings, preflight
 
 KNOWN = ["backend", "model", "sglang_version", "sglang_port", "sglang_root"]
 
@@ -81,7 +81,7 @@ CHOICES = ["auto", "flashinfer_cutlass", "flashinfer_trtllm"]
 
 def check_autotune(
     gate: Any, backend: str | None, version: str, served: str = "auto", in_place: bool = False
-) -> list[preflight.Finding]:
+) -> list[findings.Finding]:
     return preflight.check_autotune(gate, backend, served, version, CHOICES, in_place)
 
 
@@ -263,7 +263,7 @@ def test_source_without_what_its_type_needs_is_told(source: dict[str, Any], part
     [finding] = preflight.check_source(source)
     assert part in finding.message
     assert finding.remedy
-    assert "s3cr3t" not in preflight.render([finding])
+    assert "s3cr3t" not in findings.render([finding])
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_value_out_of_bounds_is_told_without_secrets(values: dict[str, object], 
     assert finding.level == "fail"
     assert part in finding.message
     assert finding.remedy
-    assert "s3cr3t" not in preflight.render([finding])
+    assert "s3cr3t" not in findings.render([finding])
 
 
 def test_values_within_bounds_and_unset_ones_pass() -> None:
@@ -363,10 +363,10 @@ def test_spec_message_of_two_roles_is_told_once() -> None:
 
 
 def test_render_puts_failures_before_warnings_and_leaves_out_the_rest() -> None:
-    findings = [
-        preflight.Finding("warn", "w", "look"),
-        preflight.Finding("ok", "o", "fine"),
-        preflight.Finding("fail", "f", "broken", "mend it"),
+    found = [
+        findings.Finding("warn", "w", "look"),
+        findings.Finding("ok", "o", "fine"),
+        findings.Finding("fail", "f", "broken", "mend it"),
     ]
-    assert preflight.render(findings) == "f: broken; mend it\nw: look"
-    assert [finding.check for finding in preflight.failures(findings)] == ["f"]
+    assert findings.render(found) == "f: broken; mend it\nw: look"
+    assert [finding.check for finding in findings.failures(found)] == ["f"]
