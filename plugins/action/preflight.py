@@ -55,6 +55,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
+        began = time.monotonic()
         variables: dict[str, Any] = task_vars or {}
         options = role_options()
         findings = core.unknown_variables(
@@ -80,7 +81,7 @@ class ActionModule(ActionBase):
                 return target
             findings += [Finding(**finding) for finding in target["findings"]]
             findings += self._request(values, target["choice"])
-        return self._outcome(result, findings, target, variables)
+        return self._outcome(result, findings, target, variables, round(time.monotonic() - began, 2))
 
     def _outcome(
         self,
@@ -88,6 +89,7 @@ class ActionModule(ActionBase):
         findings: Sequence[Finding],
         target: Mapping[str, Any],
         variables: Mapping[str, Any],
+        elapsed_s: float,
     ) -> dict[str, Any]:
         """The result of the task, failed or not, with its warnings said."""
         plain = [finding.as_dict() for finding in findings]
@@ -99,6 +101,7 @@ class ActionModule(ActionBase):
             "choice": choice,
             "backend": backend,
             "findings": plain,
+            "elapsed_s": elapsed_s,
         }
         if boolean(self._task.args.get("report_only", False)):
             return result

@@ -31,7 +31,7 @@ LEAST_PER_JOB_BYTES = 3 * GIB
 #: staging buffers. An estimate, so falling short of it only warns.
 PER_RANK_BYTES = 4 * GIB
 
-_MEMORY = "memory"
+_MEMORY = "host_memory"
 _JOBS = "compile_jobs"
 
 

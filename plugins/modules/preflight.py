@@ -143,7 +143,9 @@ backend:
   type: dict
   returned: always
 report:
-  description: The worst C(verdict) (ok, warn, fail), the C(counts) in words, C(choice), C(backend) and C(findings).
+  description:
+    - The worst C(verdict) (ok, warn, fail), the C(counts) in words, C(choice), C(backend), C(findings), and
+      C(elapsed_s), the seconds that all checks took.
   type: dict
   returned: always
 """

