@@ -19,8 +19,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +46,6 @@ BACKENDS = (
 UNTUNED = "deep_gemm"
 OLDEST, NEWEST = min(RELEASES, key=Version), max(RELEASES, key=Version)
 GATED = [version for version, release in RELEASES.items() if release.live]
-DOWNLOADS = 4
 
 
 class Line(NamedTuple):
@@ -65,55 +62,6 @@ def read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate_syntax, "scan", functools.cache(gate_syntax.scan))
         yield
-
-
-@dataclass(frozen=True)
-class Index:
-    """The releases on the package index, or why it cannot be asked."""
-
-    releases: list[str]
-    unreachable: str = ""
-
-
-@pytest.fixture(scope="module")
-def asked_index() -> Index:
-    """The package index, asked once and only when it is needed."""
-    try:
-        return Index(wheel_parts.on_the_index(RELEASES))
-    except wheel_parts.IndexUnreachableError as error:
-        return Index([], str(error))
-
-
-@pytest.fixture(scope="module")
-def index(asked_index: Index) -> list[str]:
-    """The releases on the package index."""
-    if asked_index.unreachable:
-        pytest.skip(asked_index.unreachable)
-    return asked_index.releases
-
-
-@pytest.fixture(scope="module")
-def wheels(request: pytest.FixtureRequest) -> Iterator[Callable[[str], WheelParts]]:
-    """Waits until the files of a release are kept. All that the chosen tests need are fetched, a few at a time."""
-    parts = WheelParts()
-    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
-    chosen = {call.params.get("version") for call in calls if call}
-    missing = [version for version in RELEASES if version in chosen and not parts.has(version)]
-    index: Index = request.getfixturevalue("asked_index") if missing else Index([])
-    pool = ThreadPoolExecutor(DOWNLOADS)
-    fetched: dict[str, Future[None]] = {
-        version: pool.submit(parts.keep, version) for version in missing if version in index.releases
-    }
-
-    def wait_for(version: str) -> WheelParts:
-        if version in fetched:
-            fetched[version].result()
-        elif version in missing:
-            pytest.skip(index.unreachable or f"SGLang {version} is no longer on the package index")
-        return parts
-
-    yield wait_for
-    pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The files of SGLang's and FlashInfer's wheels that tests read, kept below `.build` once they were fetched.
 
-Those that say something about SGLang's autotune gate and its flags, and those that facts in `compat_data.py` were read in.
-All of SGLang's wheels together are half a gigabyte, these files of them some 20 MB. A wheel comes from the package index
-that pip uses on this machine, and is gone as soon as its files are kept.
+Those that say something about SGLang's autotune gate and its flags, and those that facts in `compat_data.py` were
+read in. All of SGLang's wheels together are half a gigabyte, these files of them some 20 MB. A wheel comes from the
+package index that pip uses on this machine, and is gone as soon as its files are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SGLANG = "sglang"
 FLASHINFER = "flashinfer-python"
 CACHE = Path(__file__).resolve().parents[2] / ".build" / "wheels"
 #: What is kept of a wheel whatever it holds; counted up when this changes, so that older archives are made again.
-LAYOUT = 1
+LAYOUT = 2
 KEPT = re.compile(
     r"sglang/srt/(model_executor/.*|server_args\.py|arg_groups/(choices|fields/.*)\.py)|sglang/_?version\.py"
     r"|(sglang|flashinfer_python)-[^/]*\.dist-info/(METADATA|RECORD)"
