@@ -74,7 +74,7 @@ class ActionModule(ActionBase):
             findings += _served_name(str(self._task.args["model"]), values.get("sglang_served_model_name"))
             target = self._execute_module(
                 module_name="tokforge.sglang.preflight",
-                module_args={**self._task.args, **_for_target(values)},
+                module_args={**self._task.args, **_for_target(values), "force_backend": _switch(self._task.args)},
                 task_vars=variables,
             )
             if target.get("failed"):
@@ -213,6 +213,11 @@ class ActionModule(ActionBase):
         if not failures(findings):
             findings += [Finding(WARN, "arguments", problem) for problem in launch_plan.warnings(request)]
         return findings
+
+
+def _switch(args: Mapping[str, Any]) -> bool:
+    """Whether the backend is forced; what is neither true nor false is told already."""
+    return bool(boolean(args.get("force_backend", False), strict=False))
 
 
 def _for_target(values: Mapping[str, Any]) -> dict[str, Any]:

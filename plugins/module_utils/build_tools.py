@@ -58,13 +58,13 @@ def choose(root: str, env: Mapping[str, str], report: Report) -> dict[str, str]:
     environment = os.path.join(root, "current", "venv")
     marker = _object(os.path.join(environment, "environment.json"))
     versions, torch = marker.get("versions"), marker.get("torch")
-    cuda = str(torch.get("cuda") or "") if isinstance(torch, dict) else ""
+    major = str(torch.get("cuda") or "").partition(".")[0] if isinstance(torch, dict) else ""
     request = cuda_toolkit.Request(
         capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
         packages=versions if isinstance(versions, dict) else {},
         env=env,
         environment=os.path.realpath(environment),
-        cuda_major=int(cuda.split(".")[0]) if cuda.split(".")[0].isdigit() else None,
+        cuda_major=int(major) if major.isdigit() else None,
         driver_cuda=cuda_driver.cuda_of(report.driver_version, report.cuda_version),
         environment_on_path=True,
     )

@@ -127,6 +127,8 @@ _SAME_FLAG = (
 _SWITCH = "enable-flashinfer-allreduce-fusion"
 #: Parts that are a launch argument of their own, which one can change or leave out.
 _ARGUMENTS = ("attention", "dsa", "fp4_gemm", "fp8_gemm", "allreduce_fusion")
+#: What to do about parts that are no argument at all.
+_INSTALL = {"toolkit": "install a CUDA toolkit that does", "driver": "install a driver that does"}
 #: What FlashInfer runs has one of these in its name.
 _FLASHINFER = ("flashinfer", "trtllm", "cutedsl", AUTO)
 
@@ -426,13 +428,14 @@ def _with_way_out(found: Verdict, query: Query, candidates: Sequence[str]) -> Ve
             difference = " with a difference" if verdict == SUPPORTED_BUT else ""
             command = f"ansible-playbook deploy.yml -e sglang_version={version}"
             ways.append((f"take SGLang {version}, where it runs{difference}", command))
-    elif parts <= {*_ARGUMENTS, "moe"}:
+    else:
         told = [
             f"set --{part.flag} {part.alternatives[0]}" if part.alternatives else f"take out {_subject(part)}"
             for part in arguments
         ]
         backend = f" -e backend={found.alternatives[0]}" if "moe" in parts and found.alternatives else ""
-        ways.append((f"{' and '.join(told)} in sglang_server_args", f"ansible-playbook preflight.yml{backend}"))
+        fixes = [f"{' and '.join(told)} in sglang_server_args", *(_INSTALL[name] for name in _INSTALL if name in parts)]
+        ways.append((" and ".join(fixes), f"ansible-playbook preflight.yml{backend}"))
     if not ways and query.compute_capability is None and "moe" in parts:
         ways.append(("let the release choose", "ansible-playbook deploy.yml -e backend=auto"))
     if not ways:
@@ -443,10 +446,8 @@ def _with_way_out(found: Verdict, query: Query, candidates: Sequence[str]) -> Ve
 
 def _last_resort(refused: Sequence[Part]) -> str:
     parts = {part.part for part in refused}
-    if parts == {"toolkit"}:
-        return "install a CUDA toolkit that does, then look again"
-    if parts == {"driver"}:
-        return "install a driver that does, then look again"
+    if parts <= set(_INSTALL):
+        return f"{' and '.join(_INSTALL[name] for name in _INSTALL if name in parts)}, then look again"
     return "nothing that was read runs this here: change the model or its parallelism, or the GPU, then look again"
 
 

@@ -102,14 +102,14 @@ def read_release(value: object) -> str:
         raise CompatError("reading the SGLang version: there is none; give sglang_version, a release such as 0.5.23")
     text = text[1:] if re.match(r"[vV]\d", text) else text
     text = text.lower()
-    if not _is_version(text) and not _DEVELOPMENT.fullmatch(text.split("+")[0]):
+    if not _is_version(text) and not _DEVELOPMENT.fullmatch(text.partition("+")[0]):
         raise CompatError(f"reading the SGLang version {shown(value)}: no such form; give a release such as 0.5.23")
     return text
 
 
 def read_flashinfer(value: object) -> str:
     """A FlashInfer version without what follows a plus sign. Raises CompatError."""
-    text = str(value).strip().split("+")[0] if isinstance(value, (str, float)) else ""
+    text = str(value).strip().partition("+")[0] if isinstance(value, (str, float)) else ""
     text = text[1:] if re.match(r"[vV]\d", text) else text
     if not _is_version(text) and not re.fullmatch(r"\d+(\.\d+)*(rc\d+)?\.dev\d+", text, re.ASCII):
         raise CompatError(f"reading the FlashInfer version {shown(value)}: no such form; give a version such as 0.6.12")

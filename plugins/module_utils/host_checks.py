@@ -188,12 +188,12 @@ def manager(path: str, asked: str) -> list[Finding]:
     return [Finding(OK, "service", "supervisor runs the server")]
 
 
-def model_source(text: str) -> list[Finding]:
+def model_source(text: str, random_weights: bool = False) -> list[Finding]:
     """Is the model's text of a known form, and, for a directory, is a model there?"""
     try:
         source = model.parse(text)
         if source.kind == "directory":
-            model.read_config(source.name)
+            model.inspect_directory(source.name, random_weights)
     except model.ModelError as error:
         return preflight.check_model_directory(text, str(error))
     return [Finding(OK, "model", f"{text} can be provided")]
@@ -252,5 +252,8 @@ def everything(params: Mapping[str, Any]) -> server_fit.Fit:
     if version in releases.known():
         # An unknown release is told by the controller; what it needs is not known here.
         findings += python(params["python"], version)
-    findings += [*port(path, params["host"], params["port"]), *model_source(params["model"])]
+    findings += [
+        *port(path, params["host"], params["port"]),
+        *model_source(params["model"], bool(params.get("random_weights"))),
+    ]
     return replace(found, findings=(*findings, *found.findings))

@@ -103,6 +103,12 @@ class Plan:
     context_tokens: int
 
     @property
+    def needed_bytes(self) -> float:
+        """What must be free on the GPU before the server starts, for the weights and the least useful cache."""
+        static = self.weights_bytes + MIN_TOKENS * self.kv_token_bytes
+        return static / self.mem_fraction_static + CONTEXT_BYTES if self.mem_fraction_static else float("inf")
+
+    @property
     def fits(self) -> bool:
         """Whether the weights and the least useful cache fit."""
         return self.kv_tokens >= MIN_TOKENS

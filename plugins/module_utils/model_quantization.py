@@ -60,8 +60,8 @@ _OTHER_NAMES = (
     (re.compile(r"^language_model$"), "model"),
 )
 
-#: A quantifier on a group that has one inside can take a regular expression ages, so it is not evaluated.
-_NESTED = re.compile(r"\([^)]*[*+{][^)]*\)[*+{]")
+#: Quantifiers on groups, and many beside each other, can take a regular expression ages, so it is not evaluated.
+_NESTED = re.compile(r"\)[*+{]|(?:[*+{].*){7}", re.DOTALL)
 
 _BITS_OF_ALGO: Mapping[str, float] = {
     "NVFP4": NVFP4_BITS,

@@ -75,6 +75,11 @@ BOUNDS: Mapping[str, tuple[int, int | None]] = {
 #: ends a line in both, and a quote, a tilde or a backslash means something to the one or the other, or to a shell.
 _UNFIT_ROOT = re.compile(r"[\x00-\x1f\x7f%$;~'\"`\\\\]")
 
+#: Switches whose type is open in the specs, so that a wrong value is told beside everything else that is wrong.
+SWITCHES = ("sglang_force_backend", "sglang_probe", "sglang_autotune_fallback")
+
+_SWITCH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "y", "n", "t", "f"})
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -366,6 +371,9 @@ def check_values(values: Mapping[str, Any], service_name: re.Pattern[str]) -> li
     :param service_name: what a name of a unit or supervisor program may look like.
     """
     found = []
+    for name in SWITCHES:
+        if name in values and str(values[name]).lower() not in _SWITCH_WORDS:
+            found.append(Finding(FAIL, "values", f"{name} is {values[name]!r}", "give true or false"))
     for name, (least, most) in BOUNDS.items():
         value = values.get(name)
         if value is not None and not (least <= value and (most is None or value <= most)):

@@ -40,7 +40,7 @@ def read_request() -> dict[str, Any]:
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
         if not byte:
-            sys.exit("the probe's request ended early")
+            raise SystemExit("the probe's request ended early")
         line += byte
     request: dict[str, Any] = json.loads(line)
     return request
@@ -139,7 +139,7 @@ def runner() -> str:
                 return name
         except ModuleNotFoundError:
             continue
-    sys.exit("this SGLang has no one-batch runner: neither " + " nor ".join(RUNNERS))
+    raise SystemExit("this SGLang has no one-batch runner: neither " + " nor ".join(RUNNERS))
 
 
 def check_output(path: str, found: dict[str, Any]) -> None:

@@ -28,6 +28,9 @@ _TCP_LISTEN = "0A"
 _TELLING = r"--?[a-z0-9_-]*(?:keys?|token|secrets?|passw(?:or)?ds?|passphrases?|credentials?)(?![a-z])[a-z0-9_-]*"
 _SECRET_FLAG = re.compile(rf"(?i)^{_TELLING}$")
 _SECRET_PAIR = re.compile(rf"(?i)^({_TELLING})=.*$", re.DOTALL)
+# The same in the environment's form, as `env HF_TOKEN=... program` has it, and the hub's tokens wherever they stand.
+_SECRET_VARIABLE = re.compile(r"(?is)^(\w*(?:keys?|token|secrets?|passw(?:or)?d|passphrase|credentials?))=.*$")
+_HUB_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{8,}")
 _HIDDEN = "<redacted>"
 
 
@@ -184,7 +187,10 @@ def hide_secrets(words: Iterable[str]) -> list[str]:
     shown: list[str] = []
     hide = False
     for word in words:
-        shown.append(_HIDDEN if hide else _SECRET_PAIR.sub(lambda match: f"{match.group(1)}={_HIDDEN}", word))
+        told = word
+        for pattern in (_SECRET_PAIR, _SECRET_VARIABLE):
+            told = pattern.sub(lambda match: f"{match.group(1)}={_HIDDEN}", told)
+        shown.append(_HIDDEN if hide else _HUB_TOKEN.sub(_HIDDEN, told))
         hide = not hide and bool(_SECRET_FLAG.match(word))
     return shown
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +39,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     roofline,
     service,
     tiny_moe,
+    visible_gpus,
     weight_index,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import (
@@ -63,6 +66,8 @@ QUANTIZATIONS = (
     "mxfp8",
     "nvfp4_online",
 )
+
+_WHOLE = re.compile(r"[0-9]{1,15}")
 
 _RUNS = (SUPPORTED, SUPPORTED_BUT)
 
@@ -127,7 +132,11 @@ class _Model:
 def fit(asked: Asked) -> Fit:
     """Everything that can be known about this request on this host, before anything is installed."""
     args = {releases.canonical(str(name)): value for name, value in asked.args.items()}
-    known = look_at_model(asked)
+    # nvidia-smi takes up to some seconds on large machines, and so do the headers of many weight files.
+    with ThreadPoolExecutor(1) as pool:
+        looking = None if asked.lane == CPU else pool.submit(gpu_look.look)
+        known = look_at_model(asked)
+        report = looking.result() if looking else Report("ok", "lane cpu needs no GPU")
     findings = list(known.findings)
     try:
         world = ranks.world_from_args(args)
@@ -139,9 +148,9 @@ def fit(asked: Asked) -> Fit:
         world, layout = ranks.World(), Layout()
         args = {name: value for name, value in args.items() if not ranks.is_size(name)}
     here = max(1, layout.gpus // max(1, world.nnodes))
-    report = Report("ok", "lane cpu needs no GPU") if asked.lane == CPU else gpu_look.look()
-    named = visible_gpus(asked.env, here)
-    used = named if named is not None else tuple(range(here))
+    taken = visible_gpus.used(report.gpus, asked.env, args, here)
+    findings += taken.findings
+    used = taken.numbers if taken.numbers is not None else tuple(range(here))
     query = backend_query(asked, args, report, known.shape, used)
     # Of a model that is not here yet nobody knows it; then it is enough that the backend runs with one of them.
     told = known.shape is not None or bool(args.get("quantization"))
@@ -153,18 +162,24 @@ def fit(asked: Asked) -> Fit:
     findings += found
     backend = None
     if choice is not None and asked.lane != CPU:
-        backend, found = judge_backend([release_choice.with_release(one, choice) for one in queries], asked.force)
+        chosen = [release_choice.with_release(one, choice) for one in queries]
+        others = releases.known(None if asked.lane == release_choice.AUTO else asked.lane)
+        backend, found = judge_backend(chosen, others, asked.force)
         findings += found
     findings += hub_reach.check(
         hub_reach.Request(asked.model, asked.hub_endpoint, dict(os.environ), known.downloaded, False)
     )
     findings += _host(asked, args, here, choice, report)
     if asked.lane == CPU:
+        problems = known.index.problems if known.index else ()
+        findings += [Finding(FAIL, "weights", problem, "copy the model again") for problem in problems]
         if asked.backend != release_choice.AUTO:
             message = f"no GPU is used in lane cpu, so nobody can tell from here whether {asked.backend} runs on one"
             findings.append(Finding(WARN, "backend", message))
         return Fit(tuple(findings), choice, backend)
-    findings += gpu_checks.check_gpus(report, here, own_processes(asked.root, report), used=named)
+    need = least_free_bytes(args, report, known, layout, used)
+    if not taken.findings:
+        findings += gpu_checks.check_gpus(report, here, own_processes(asked.root, report), need, used=taken.numbers)
     if known.shape is not None:
         findings += _memory(args, report, known, layout, world, used)
         findings += _roofline(args, report, known.shape, layout, used)
@@ -176,17 +191,23 @@ def fit(asked: Asked) -> Fit:
 # --- the request's parts ----------------------------------------------------------------------------------------------
 
 
+def least_free_bytes(
+    args: Mapping[str, Any], report: Report, known: _Model, layout: Layout, used: Sequence[int]
+) -> int | None:
+    """What each GPU must have free for weights and the least useful cache; None when that is not known."""
+    totals = [one.memory_total_bytes for one in report.gpus if one.index in used and one.memory_total_bytes]
+    if known.shape is None or not totals:
+        return None
+    settings = memory_settings(args)
+    held = memory_plan.stock(known.shape, known.index, settings.speculative)
+    planned = memory_plan.plan(known.shape, layout, min(totals), None, settings, held)
+    # Told by the plan itself, for a GPU that nobody else uses.
+    return int(planned.needed_bytes) if planned.fits else None
+
+
 def layout_of(world: ranks.World) -> Layout:
     """How the ranks of a server share the model. Raises LayoutError."""
     return Layout(tp=world.tp, pp=world.pp, ep=world.ep, dp=world.dp, dp_attention=bool(world.dp_attention))
-
-
-def visible_gpus(env: Mapping[str, str], count: int) -> tuple[int, ...] | None:
-    """The numbers of the GPUs that the server takes when CUDA_VISIBLE_DEVICES names them by number, otherwise None."""
-    named = [part.strip() for part in str(env.get("CUDA_VISIBLE_DEVICES", "")).split(",") if part.strip()]
-    if named and all(part.isascii() and part.isdigit() for part in named):
-        return tuple(int(part) for part in named[:count])
-    return None
 
 
 def own_processes(root: str, report: Report) -> frozenset[int]:
@@ -207,15 +228,20 @@ def look_at_model(asked: Asked) -> _Model:
     except model.ModelError:
         return _Model()
     if source.kind == "builtin":
-        return _shape_of(tiny_moe.CONFIG, None, None)
+        return _shape_of({**tiny_moe.CONFIG, "vocab_size": tiny_moe.VOCABULARY}, None, None)
     path = source.name if source.kind == "directory" else os.path.join(asked.models_dir, source.name)
     try:
         config = model.read_config(path)
     except model.ModelError:
         # A directory without a usable config.json is told by the check of the model itself.
         return _Model(downloaded=source.kind == "directory")
-    quant = _object(os.path.join(path, "hf_quant_config.json"))
-    return _shape_of(config, quant, None if asked.random_weights else weight_index.read(path))
+    index = None if asked.random_weights else weight_index.read(path)
+    try:
+        quant = _object(os.path.join(path, "hf_quant_config.json"))
+    except (OSError, ValueError, RecursionError) as error:
+        message = f"cannot use {os.path.join(path, 'hf_quant_config.json')}: {error}"
+        return _Model(None, index, findings=(Finding(FAIL, "model", message, "copy the model again"),))
+    return _shape_of(config, quant, index)
 
 
 def _shape_of(
@@ -229,12 +255,15 @@ def _shape_of(
 
 
 def _object(path: str) -> dict[str, Any] | None:
+    """The JSON object in a file, None when there is no file. Raises OSError and ValueError."""
     try:
         with open(path, encoding="utf-8") as stream:
             found = json.load(stream)
-    except (OSError, ValueError, RecursionError):
+    except FileNotFoundError:
         return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise ValueError("it holds no JSON object")
+    return found
 
 
 # --- the backend ------------------------------------------------------------------------------------------------------
@@ -260,24 +289,26 @@ def backend_query(
         ep=world.ep,
         moe_a2a_backend=str(args.get("moe-a2a-backend") or "none"),
         args=dict(args),
-        driver_version=report.driver_version,
     )
 
 
-def judge_backend(queries: Sequence[compat.Query], force: bool) -> tuple[Backend | None, list[Finding]]:
+def judge_backend(
+    queries: Sequence[compat.Query], candidates: Sequence[str], force: bool
+) -> tuple[Backend | None, list[Finding]]:
     """One finding about everything in the request that the data of releases and GPUs knows about.
 
     :param queries: one, or one for each quantization that the model may have.
+    :param candidates: releases that a refusal may name instead.
     """
     query = queries[0]
     try:
-        verdict = compat.judge(query)
+        verdict = compat.judge(query, candidates)
         if len(queries) > 1:
             fitting = [one.quantization for one in queries if compat.judge(one).verdict in _RUNS]
             if fitting:
                 reason = (
                     f"{query.backend} runs here with quantization {', '.join(fitting)}; that of the model is "
-                    "not known until it is downloaded"
+                    "not known yet"
                 )
                 return Backend(query.backend, UNKNOWN, reason), [Finding(WARN, "backend", reason)]
     except compat.CompatError as error:
@@ -334,13 +365,12 @@ def _memory(
 
 def memory_settings(args: Mapping[str, Any]) -> memory_plan.Settings:
     """The launch arguments that take memory; what is no number is left to the check of the arguments."""
-    fraction = args.get("mem-fraction-static")
     return memory_plan.Settings(
         kv_cache_dtype=str(args.get("kv-cache-dtype") or "auto"),
         context_tokens=_whole(args.get("context-length")),
         max_total_tokens=_whole(args.get("max-total-tokens")),
         max_running_requests=_whole(args.get("max-running-requests")),
-        mem_fraction_static=float(fraction) if isinstance(fraction, (int, float)) and 0 < fraction <= 1 else None,
+        mem_fraction_static=_fraction(args.get("mem-fraction-static")),
         chunked_prefill_tokens=_whole(args.get("chunked-prefill-size")),
         cuda_graph_max_requests=_whole(args.get("cuda-graph-max-bs", args.get("cuda-graph-max-bs-decode"))),
         cuda_graphs=args.get("disable-cuda-graph") is not True and args.get("cuda-graph-backend-decode") != "disabled",
@@ -349,11 +379,20 @@ def memory_settings(args: Mapping[str, Any]) -> memory_plan.Settings:
 
 
 def _whole(value: Any) -> int | None:
-    if isinstance(value, bool):
+    text = str(value)
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not _WHOLE.fullmatch(text):
         return None
-    if isinstance(value, int):
-        return value if value > 0 else None
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) else None
+    return int(text) or None
+
+
+def _fraction(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 < number <= 1 else None
 
 
 def _roofline(

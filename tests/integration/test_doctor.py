@@ -148,7 +148,8 @@ def test_forced_backend_is_a_warning_and_on_record(blackwell: Doctor) -> None:
 
 
 def test_host_that_cannot_be_reached_is_in_the_report(blackwell: Doctor) -> None:
-    assert blackwell.report["gone"] == {"verdict": "unreachable"}
+    gone = blackwell.report["gone"]
+    assert (gone["verdict"], "could not be reached" in gone["reason"]) == ("not_checked", True)
     assert blackwell.code != 0
 
 
@@ -161,6 +162,13 @@ def test_table_has_a_remedy_below_each_failure(blackwell: Doctor) -> None:
 
 def test_nothing_is_changed(blackwell: Doctor) -> None:
     assert "changed=0" in blackwell.output and not re.search(r"changed=[1-9]", blackwell.output)
+
+
+def test_report_of_an_earlier_run_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"old": {"verdict": "ok"}}')
+    gone = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    found = run(tmp_path, {"gone": gone}, {})
+    assert (found.code, set(found.report), found.report["gone"]["verdict"]) == (4, {"gone"}, "not_checked")
 
 
 def test_driver_that_went_away_is_told_at_once(tmp_path: Path, glm: str) -> None:

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,9 +145,19 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory, port: int) -> tuple[Path, dict[str, dict[str, Any]], str]:
+def short() -> Iterator[Path]:
+    """A directory with a short path: a socket's path below a host's root has little room, and pytest's says a lot."""
+    with tempfile.TemporaryDirectory(prefix="pf-") as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def outcome(
+    tmp_path_factory: pytest.TempPathFactory, short: Path, port: int
+) -> tuple[Path, dict[str, dict[str, Any]], str]:
     """The directory with the roots, each host's failed result (empty: passed), and all that was printed."""
-    base = tmp_path_factory.mktemp("preflight")
+    base = short / "p"
+    base.mkdir()
     facts = tmp_path_factory.mktemp("facts")
     for name, content in (("newer", '{"schema_version": 99}'), ("damaged", "{")):
         (facts / name).mkdir()

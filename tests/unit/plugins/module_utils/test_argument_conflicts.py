@@ -58,8 +58,8 @@ CASES: dict[str, tuple[str, dict[str, Any], list[dict[str, Any]]]] = {
         "0.5.12.post1",
         {"enable-dp-lm-head": ON, "dp-size": 2},
         [{"enable-dp-lm-head": ON, "dp-size": 2, "tp-size": 2, "enable-dp-attention": ON},
-         {"enable-dp-lm-head": ON, "dp-size": 1}, {"enable-dp-lm-head": ON, "dp-size": 2, "enable-prefill-cp": ON,
-          "cp-strategy": "zigzag"}],
+         {"enable-dp-lm-head": ON, "dp-size": 1},
+         {"enable-dp-lm-head": ON, "dp-size": 2, "enable-prefill-cp": ON, "cp-strategy": "zigzag"}],
     ),
     "attention_dp_of_one": (
         "0.5.23", {"enable-dp-attention": ON}, [{"enable-dp-attention": ON, "dp-size": 2, "tp-size": 2}],

@@ -39,13 +39,13 @@ def said(argv: Sequence[str]) -> str:
     return f"nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release {version}, V{version}.88\n"
 
 
-def place(tmp_path: Path, toolkits: Mapping[str, str], more: Mapping[str, str] = TOOLS, **leave_out: Any) -> str:
+def place(tmp_path: Path, toolkits: Mapping[str, str], more: Mapping[str, str] | None = None, **leave_out: Any) -> str:
     files: dict[str, str] = {}
     nvcc = {}
     for home, version in toolkits.items():
         files.update(toolkit(home, version, leave_out.get("leave_out", ())))
         nvcc[f"{home}/bin/nvcc"] = version
-    return machine(tmp_path, files, {**nvcc, **more})
+    return machine(tmp_path, files, {**nvcc, **(TOOLS if more is None else more)})
 
 
 def look(request: Request, root: str) -> Seen:

@@ -183,7 +183,9 @@ def test_model_directory_without_config_is_refused_and_builtin_passes(tmp_path: 
     assert finding.level == "fail"
     assert "no config.json" in finding.message
     (tmp_path / "config.json").write_text("{}")
-    assert levels(host_checks.model_source(str(tmp_path))) == ["ok"]
+    [weightless] = host_checks.model_source(str(tmp_path))
+    assert (weightless.level, "it has no weights" in weightless.message) == ("fail", True)
+    assert levels(host_checks.model_source(str(tmp_path), random_weights=True)) == ["ok"]
     assert levels(host_checks.model_source("builtin:tiny-moe")) == ["ok"]
     assert levels(host_checks.model_source("nonsense")) == ["fail"]
 

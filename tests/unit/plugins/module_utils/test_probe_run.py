@@ -297,8 +297,8 @@ def test_random_quantized_weights_may_give_nan() -> None:
 
 
 def test_time_out_says_how_far_it_came() -> None:
-    bar = "[AutoTuner]: Tuning trtllm::fused_moe::gemm1:  67%|######   | 6/9 [00:07<00:02,  1.3s/profile]\n"
-    step = layer(STARTED + bar, code=-9, timed_out=True).step
+    tuning = "[AutoTuner]: Tuning trtllm::fused_moe::gemm1:  67%|######   | 6/9 [00:07<00:02,  1.3s/profile]\n"
+    step = layer(STARTED + tuning, code=-9, timed_out=True).step
     assert (step.reason, step.detail) == (
         "timeout",
         "autotune took longer than the time that was left (12 s) (last at trtllm::fused_moe::gemm1: 6 of 9)",

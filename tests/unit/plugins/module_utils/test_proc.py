@@ -178,6 +178,11 @@ def test_listener_is_found_with_its_address_and_owner(family: socket.AddressFami
         (["s", "--tokenizer-path", "/m", "--tokenizer-mode=auto"], "s --tokenizer-path /m --tokenizer-mode=auto"),
         (["s", "--ssl-keyfile", "/k", "--keyboard", "de"], "s --ssl-keyfile /k --keyboard de"),
         (["monkey", "key", "value"], "monkey key value"),
+        (["env", "HF_TOKEN=hf_abcdefgh1", "API_KEY=x y", "s"], "env HF_TOKEN=<redacted> API_KEY=<redacted> s"),
+        (
+            ["s", "--url=u?t=hf_abcdefgh1&x", "MAX_TOKENS=5", "hf_cache"],
+            "s --url=u?t=<redacted>&x MAX_TOKENS=5 hf_cache",
+        ),
     ],
 )
 def test_secrets_in_a_command_line_are_hidden(words: list[str], shown: str) -> None:

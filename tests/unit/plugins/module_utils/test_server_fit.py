@@ -218,6 +218,40 @@ def test_foreign_process_is_named_and_our_own_server_is_not(
     assert not any("pid 4242" in message for message in told(fit(request), "gpu"))
 
 
+def test_memory_that_others_hold_fails_when_the_model_does_not_fit_beside_it(
+    machine: Callable[..., None], glm: str
+) -> None:
+    box = boxes(8)
+    held = gpu.GpuProcess(4242, "python", 80 << 30, "C")
+    total = box.gpus[0].memory_total_bytes or 0
+    full = replace(box.gpus[5], processes=(held,), memory_free_bytes=total - (80 << 30))
+    machine(replace(box, gpus=(*box.gpus[:5], full, *box.gpus[6:])))
+    found = fit(asked(glm))
+    assert failing(found) == {"gpu"}
+    [message] = told(found, "gpu", FAIL)
+    assert "GPU 5" in message and "pid 4242 (python)" in message
+
+
+def test_fraction_in_quotes_is_the_number(machine: Callable[..., None], glm: str) -> None:
+    machine(boxes(8))
+    for fraction in (0.5, "0.5"):
+        assert "memory" in failing(fit(asked(glm, args={"tp-size": 8, "mem-fraction-static": fraction}))), fraction
+    assert failing(fit(asked(glm, args={"tp-size": 8, "max-total-tokens": "9" * 5000}))) == set()
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]"])
+def test_damaged_quantization_file_is_not_taken_for_none(machine: Callable[..., None], glm: str, text: str) -> None:
+    machine(boxes(8))
+    Path(glm, "hf_quant_config.json").write_text(text)
+    assert "hf_quant_config.json" in told(fit(asked(glm)), "model", FAIL)[0]
+
+
+def test_damaged_weights_are_told_in_every_lane(machine: Callable[..., None], glm: str) -> None:
+    Path(glm, "model.safetensors").write_bytes(bytes(20))
+    found = fit(asked(glm, lane="cpu", version="0.5.23", random_weights=False))
+    assert told(found, "weights", FAIL)
+
+
 def test_ceiling_of_decoding_is_told_with_its_figures(machine: Callable[..., None], glm: str) -> None:
     machine(boxes(8))
     [message] = told(fit(asked(glm)), "roofline", OK)
@@ -245,15 +279,6 @@ def test_missing_toolkit_only_warns_where_nothing_of_flashinfer_is_used(
 
 
 # --- small parts -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "used"),
-    [({}, None), ({"CUDA_VISIBLE_DEVICES": "3,1,2"}, (3, 1)), ({"CUDA_VISIBLE_DEVICES": "GPU-1"}, None),
-     ({"CUDA_VISIBLE_DEVICES": " , "}, None), ({"CUDA_VISIBLE_DEVICES": "²"}, None)],
-)  # fmt: skip
-def test_gpus_that_the_environment_names(given: dict[str, str], used: tuple[int, ...] | None) -> None:
-    assert server_fit.visible_gpus(given, 2) == used
 
 
 @pytest.mark.parametrize(
