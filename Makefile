@@ -67,8 +67,9 @@ molecule: export TOKFORGE_TEST_FULL = 1
 molecule: venv-dev  ## molecule scenarios
 	$(CHECK) molecule
 
-docs: venv-dev  ## write the role READMEs anew from their argument specs
+docs: venv-dev  ## write the role READMEs and the compatibility table anew from what they tell of
 	.venv-dev/bin/python tools/role_readme.py
+	.venv-dev/bin/python tools/compat_table.py
 
 format: venv-dev  ## let ruff format and fix
 	.venv-dev/bin/ruff format .

@@ -33,8 +33,7 @@ FLAG_FILES = (
 FLASHINFER_VERSIONS = sorted(
     {
         version
-        for row in compat_data.ROWS
-        for proof in row.proofs
+        for proof in wheel_parts.PROOFS
         for package, version in [proof.wheel.split(" ")]
         if package == wheel_parts.FLASHINFER
     },
@@ -43,10 +42,7 @@ FLASHINFER_VERSIONS = sorted(
 
 
 def proofs_of(wheel: str) -> list[Proof]:
-    return sorted(
-        {proof for row in compat_data.ROWS for proof in row.proofs if proof.wheel == wheel},
-        key=lambda p: (p.file, p.text),
-    )
+    return [proof for proof in wheel_parts.PROOFS if proof.wheel == wheel]
 
 
 def missing(parts: WheelParts, version: str) -> list[Proof]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The files of SGLang's and FlashInfer's wheels that tests read, kept below `.build` once they were fetched.
 
-Those that say something about SGLang's autotune gate and its flags, and those that facts in `compat_data.py` were
+Those that say something about SGLang's autotune gate and its flags, and those that facts of `proofs()` were
 read in. All of SGLang's wheels together are half a gigabyte, these files of them some 20 MB. A wheel comes from the
 package index that pip uses on this machine, and is gone as soon as its files are kept.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import fcntl
 import hashlib
 import io
 import json
@@ -26,7 +27,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import compat_data
+from ansible_collections.tokforge.sglang.plugins.module_utils import argument_rules, compat_data, probe_needs
 
 SGLANG = "sglang"
 FLASHINFER = "flashinfer-python"
@@ -58,10 +59,19 @@ class WheelError(Exception):
     """A wheel cannot be had, though the index answers."""
 
 
+def proofs() -> list[compat_data.Proof]:
+    """Where every fact about releases was read: what runs where, what arguments refuse, what a probe needs."""
+    found = {proof for row in compat_data.ROWS for proof in row.proofs} | set(argument_rules.proofs())
+    return sorted(found | {proof for need in probe_needs.NEEDS for proof in need.proofs}, key=repr)
+
+
+PROOFS = proofs()
+
+
 def wanted(package: str, version: str) -> frozenset[str]:
     """The files of a wheel that facts were read in."""
     wheel = f"{package} {version}"
-    return frozenset(proof.file for row in compat_data.ROWS for proof in row.proofs if proof.wheel == wheel)
+    return frozenset(proof.file for proof in PROOFS if proof.wheel == wheel)
 
 
 def on_the_index(needed: Collection[str] = (), package: str = SGLANG) -> list[str]:
@@ -125,6 +135,13 @@ class WheelParts:
     def keep(self, version: str) -> None:
         """Fetch a release and keep its files. Raises WheelError."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / f".{self.package}-{version}.lock", "w", encoding="utf-8") as lock:
+            # Tests that run beside each other need the same wheels: one of them fetches, the other finds it done.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.has(version):
+                self._fetch(version)
+
+    def _fetch(self, version: str) -> None:
         with tempfile.TemporaryDirectory(prefix="tokforge-wheel-") as folder:
             wheel = self.fetch(version, Path(folder))
             packed, also = io.BytesIO(), wanted(self.package, version)
