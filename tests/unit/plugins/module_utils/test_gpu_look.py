@@ -450,3 +450,13 @@ def test_look_at_this_machines_own_kernel_is_no_exception() -> None:
     report = gpu_look.look(run)
     assert report.state == "no_tool" and report.allowed_cpus
     assert time.monotonic() - began < 2
+
+
+def test_process_on_a_real_h200_is_told_with_its_memory() -> None:
+    xml = Path(gpu_outputs.__file__).resolve().parents[3].joinpath("fixtures/gpu/580-h200-busy.xml").read_bytes()
+    [one] = gpu_look.recorded(xml).gpus
+    [process] = one.processes
+    assert (process.pid, process.name, process.kind) == (673, "/usr/bin/python3", "C")
+    assert process.memory_bytes == 2658 << 20
+    assert one.memory_used_bytes and one.memory_used_bytes > process.memory_bytes
+    assert (one.compute_capability, one.persistence, one.pcie_gen_now) == ((9, 0), True, 5)
