@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "collections"))
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import compat_data, compat_match, compat_releases
-from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import Proof, Row
+from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import Row
 
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 TITLES = {
@@ -40,7 +40,8 @@ VERDICTS = {"supported": "yes", "supported_but": "yes, but", "unsupported": "no"
 INTRODUCTION = """# What runs where
 
 Which choices of SGLang {first} to {last} run on which GPU. Each line was read in released wheels; the last column
-says in which. `tokforge.sglang.backend_check` and the `preflight` role judge by these lines.
+says in which files of which versions (their whole paths stand in the data). `tokforge.sglang.backend_check` and the
+`preflight` role judge by these lines.
 
 All lines that fit a case count, and the worst decides: one "no" refuses. A case that no line fits is unknown: it is
 allowed, with a warning. Ranges of versions include both ends. A GPU is named by its compute capability: 8.0 A100,
@@ -108,23 +109,38 @@ def quantizations(row: Row) -> str:
 
 
 def read_in(row: Row) -> str:
-    """Where it was read: each file once, with the versions of its package."""
-    files: dict[tuple[str, str], list[str]] = {}
+    """Where it was read: each package once, in it each version or versions with the files that were read in all."""
+    versions: dict[tuple[str, str], list[str]] = {}
     for proof in row.proofs:
         package, version = proof.wheel.split(" ")
-        versions = files.setdefault((package, short(proof)), [])
-        if version not in versions:
-            versions.append(version)
-    found = [f"{package} {', '.join(versions)} `{file}`" for (package, file), versions in files.items()]
+        having = versions.setdefault((package, short(proof.file)), [])
+        if version not in having:
+            having.append(version)
+    files: dict[tuple[str, str], list[str]] = {}
+    for (package, file), having in versions.items():
+        files.setdefault((package, ", ".join(having)), []).append(file)
+    found: list[str] = []
+    told = ""
+    for (package, having_them), listed in files.items():
+        found.append(f"{'' if package == told else package + ' '}{having_them} {names(listed)}")
+        told = package
     return "; ".join([*found, *([row.source] if row.source else [])])
 
 
-def short(proof: Proof) -> str:
-    """A file's path without the directory that every file of the package is in."""
-    for folder in ("sglang/srt/", "sglang/", "flashinfer/"):
-        if proof.file.startswith(folder):
-            return proof.file[len(folder) :]
-    return proof.file
+def short(file: str) -> str:
+    """The end of a file's path that tells it from others: its name, with the directory that it is in below srt."""
+    path = PurePosixPath(file)
+    folder = path.parent.name
+    plain = folder in ("srt", "sglang", "flashinfer") or folder.endswith(".dist-info")
+    return path.name if plain else f"{folder}/{path.name}"
+
+
+def values(row: Row) -> str:
+    """The values that a row is about; of most MoE backends those that it is not about."""
+    others = [name for name in compat_data.MOE_BACKENDS if name not in row.backends]
+    if row.part == "moe" and row.backends and len(others) < len(row.backends):
+        return f"any but {names(others)}" if others else "any"
+    return names(row.backends)
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -138,7 +154,7 @@ def part_section(part: str, rows: Sequence[Row]) -> list[str]:
     head = ("value", "GPU", "quantization", "SGLang", "if", "runs", "what happens", "read in")
     lines = [
         (
-            names(row.backends),
+            values(row),
             row.capability or "any",
             quantizations(row),
             row.sglang or "all",

@@ -276,12 +276,18 @@ def _unread_flashinfer(case: Case) -> bool:
 
 def _no_choice(ask: _Ask, case: Case) -> Part | None:
     """A refusal when the release's flag does not take the value."""
-    flag = next((name for name in ask.flags if compat_releases.choices(name, case.sglang) is not None), None)
+    names = sorted(ask.flags, key=lambda name: name != ask.flag)
+    flag = next((name for name in names if compat_releases.choices(name, case.sglang) is not None), None)
     have = compat_releases.choices(flag, case.sglang) if flag else None
-    if not ask.flags or (have is not None and ask.value in have):
+    # The others' second names are those of the same settings in a server's log, in every release.
+    renamed = ask.part == "dsa" and flag != ask.flag
+    if not ask.flags or (have is not None and ask.value in have and not renamed):
         return None
     if have is None:
         return _no_flag(ask, case)
+    if renamed:
+        reason = f"SGLang {case.sglang} has no --{ask.flag}; there it is --{flag}"
+        return Part(ask.part, ask.flag, ask.value, UNSUPPORTED, reason, (), _named_in(case, flag))
     near = difflib.get_close_matches(ask.value, have, n=2, cutoff=_NEAR)
     others = sorted({name for one in ask.flags for name in compat_releases.releases_with(one, ask.value)}, key=_key)
     reason = f"SGLang {case.sglang} has no such choice"
@@ -289,8 +295,11 @@ def _no_choice(ask: _Ask, case: Case) -> Part | None:
         reason += f" (did you mean {' or '.join(near)}?)"
     reason += f"; releases that have it: {_ranges(others)}" if others else "; no release up to "
     reason += "" if others else f"{compat_releases.NEWEST} has it"
-    source = (f"sglang {case.sglang} sglang/srt/server_args.py: --{flag}",)
-    return Part(ask.part, ask.flag, ask.value, UNSUPPORTED, reason, _alternatives(ask, case), source)
+    return Part(ask.part, ask.flag, ask.value, UNSUPPORTED, reason, _alternatives(ask, case), _named_in(case, flag))
+
+
+def _named_in(case: Case, flag: str | None) -> tuple[str, ...]:
+    return (f"sglang {case.sglang} sglang/srt/server_args.py: --{flag}",)
 
 
 def _no_flag(ask: _Ask, case: Case) -> Part | None:
@@ -420,7 +429,8 @@ def _with_way_out(found: Verdict, query: Query, candidates: Sequence[str]) -> Ve
     if "moe" in parts and not arguments and found.alternatives:
         best = found.alternatives[0]
         others = f", then {', '.join(found.alternatives[1:4])}" if len(found.alternatives) > 1 else ""
-        ways.append((f"use {best}{others}", f"ansible-playbook deploy.yml -e backend={best}"))
+        installs = "".join(f" and {_INSTALL[name]}" for name in _INSTALL if name in parts)
+        ways.append((f"use {best}{others}{installs}", f"ansible-playbook deploy.yml -e backend={best}"))
     if not arguments:
         other = _other_release(query, candidates)
         if other:
@@ -436,12 +446,27 @@ def _with_way_out(found: Verdict, query: Query, candidates: Sequence[str]) -> Ve
         backend = f" -e backend={found.alternatives[0]}" if "moe" in parts and found.alternatives else ""
         fixes = [f"{' and '.join(told)} in sglang_server_args", *(_INSTALL[name] for name in _INSTALL if name in parts)]
         ways.append((" and ".join(fixes), f"ansible-playbook preflight.yml{backend}"))
-    if not ways and query.compute_capability is None and "moe" in parts:
+    if not ways and query.moe_a2a_backend != NONE and _runs(replace(query, moe_a2a_backend=NONE)):
+        ways.append(("take out moe-a2a-backend in sglang_server_args", "ansible-playbook preflight.yml"))
+    if not ways and "moe" in parts and asked_backend(query) != AUTO and _may_run(_with_auto(query)):
         ways.append(("let the release choose", "ansible-playbook deploy.yml -e backend=auto"))
     if not ways:
         ways.append((_last_resort(refused), "ansible-playbook preflight.yml"))
     told_ways = ", or ".join(f"{what}: {command}" for what, command in ways)
     return replace(found, reason=f"{found.reason}; {told_ways}", commands=tuple(command for _what, command in ways))
+
+
+def _runs(query: Query) -> bool:
+    return judge(query, ()).verdict in (SUPPORTED, SUPPORTED_BUT)
+
+
+def _may_run(query: Query) -> bool:
+    return judge(query, ()).verdict != UNSUPPORTED
+
+
+def _with_auto(query: Query) -> Query:
+    args = {name: value for name, value in query.args.items() if releases.canonical(str(name)) != "moe-runner-backend"}
+    return replace(query, backend=AUTO, args=args)
 
 
 def _last_resort(refused: Sequence[Part]) -> str:

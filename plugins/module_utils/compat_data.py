@@ -1006,7 +1006,7 @@ _CUTLASS = (
     Row(
         "moe",
         ("cutlass",),
-        SUPPORTED,
+        SUPPORTED_BUT,
         "SGLang's own CUTLASS experts run block-quantized FP8; other FP8 checkpoints are refused while the model loads",
         (
             *_sglang(_FP8_FILE, "assert is_sm100_supported() or is_sm90_supported()", "0.5.4.post3", "0.5.9"),
@@ -1022,7 +1022,7 @@ _CUTLASS = (
     Row(
         "moe",
         ("cutlass",),
-        SUPPORTED,
+        SUPPORTED_BUT,
         "SGLang's own CUTLASS experts run block-quantized FP8; other FP8 checkpoints are refused while the model loads",
         _sglang(_FP8_FILE, "cutlass_fp8 MoE requires SM90, SM100, or SM120 GPUs", "0.5.10rc0", "0.5.23"),
         sglang="0.5.10rc0..0.5.23",
@@ -1552,13 +1552,68 @@ _AUTO = (
         "the release chooses flashinfer_cutlass",
         (
             *_sglang(_ARGS, "Use flashinfer_cutlass as MoE runner backend on SM120", "0.5.13", "0.5.14"),
-            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM120", "0.5.15", "0.5.21"),
-            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM110/SM120", "0.5.22", "0.5.23"),
+            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM120", "0.5.15"),
         ),
-        sglang="0.5.13..0.5.23",
+        sglang="0.5.13..0.5.15.post1",
         capability="12.0|12.1",
         quantization=("modelopt_fp4",),
         parallel="ep in (1, tp)",
+        a2a=("none",),
+    ),
+    Row(
+        "moe",
+        ("auto",),
+        SUPPORTED,
+        "the release chooses flashinfer_cutlass",
+        (
+            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM120", "0.5.16", "0.5.21"),
+            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM110/SM120", "0.5.22", "0.5.23"),
+        ),
+        sglang="0.5.16..0.5.23",
+        capability="12.0|12.1",
+        quantization=("modelopt_fp4",),
+        parallel="ep in (1, tp)",
+        a2a=("none",),
+        args=(("quantization", ("modelopt_fp4",)),),
+    ),
+    # Of a quantization that only the checkpoint tells, the choice is made for some models only.
+    Row(
+        "moe",
+        ("auto",),
+        SUPPORTED_BUT,
+        "the release chooses flashinfer_cutlass for certain only when quantization modelopt_fp4 is among the launch "
+        "arguments; otherwise it may keep auto, whose FlashInfer TensorRT-LLM MoE runs on 10.x only: give the "
+        "quantization, or name the backend",
+        (
+            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM120", "0.5.16", "0.5.21"),
+            *_sglang(_OVERRIDES, "Use flashinfer_cutlass as MoE runner backend on SM110/SM120", "0.5.22", "0.5.23"),
+            *_sglang(_MODELOPT, "TRTLLM is currently the most performant and tested FP4 MoE", "0.5.16", "0.5.23"),
+        ),
+        sglang="0.5.16..0.5.23",
+        capability="12.0|12.1",
+        quantization=("modelopt_fp4",),
+        parallel="ep in (1, tp)",
+        a2a=("none",),
+        unless_args=(("quantization", ("modelopt_fp4",)),),
+    ),
+    Row(
+        "moe",
+        (),
+        UNSUPPORTED,
+        "ep {ep} does not divide tp {tp}: the experts cannot be shared out among the ranks",
+        (
+            *_sglang(
+                "sglang/srt/distributed/parallel_state.py",
+                "moe_tp_size = tensor_model_parallel_size // moe_ep_size",
+                "0.5.10.post1",
+            ),
+            *_sglang(
+                "sglang/srt/model_executor/model_runner_components/moe_ep_setup.py",
+                "moe_tp_size = tp_size // moe_ep_size",
+                "0.5.23",
+            ),
+        ),
+        parallel="ep does not divide tp",
         a2a=("none",),
     ),
     Row(
@@ -3404,6 +3459,32 @@ _NVIDIA_128 = "NVIDIA CUDA Toolkit Release Notes 12.8 (docs.nvidia.com/cuda/arch
 _TOOLKIT_ROWS = (
     Row(
         "toolkit",
+        ("..11.9",),
+        UNSUPPORTED,
+        "FlashInfer's kernels need CUDA 12 or newer to be built",
+        (_f("0.5.0", _COMPILE, "No supported CUDA architectures found for major versions"),),
+        source="FlashInfer's documentation, Installation: CUDA 12.6 and newer are supported",
+    ),
+    Row(
+        "toolkit",
+        ("..12.7",),
+        UNSUPPORTED,
+        "this nvcc does not know compute capability {capability}, which came with CUDA 12.8",
+        (),
+        source=_NVIDIA_128,
+        capability="10.0",
+    ),
+    Row(
+        "toolkit",
+        ("..12.8",),
+        UNSUPPORTED,
+        "this nvcc does not know compute capability {capability}, which came with CUDA 12.9",
+        (),
+        source="NVIDIA CUDA Toolkit Release Notes 12.9 (docs.nvidia.com/cuda/archive/12.9.0)",
+        capability="10.3",
+    ),
+    Row(
+        "toolkit",
         ("..12.7",),
         UNSUPPORTED,
         "this nvcc does not know compute capability {capability}: FlashInfer's kernels for it cannot be built",
@@ -3533,6 +3614,15 @@ _PIN_12 = (
 _DRIVER_ROWS = (
     Row(
         "driver",
+        ("..524",),
+        UNSUPPORTED,
+        "SGLang {sglang} pins a torch built for CUDA 12.8, which needs a driver of branch 525 or newer",
+        _PIN_12,
+        source=_BRANCHES + _TORCH_12,
+        sglang="0.5.0rc0..0.5.10.post1",
+    ),
+    Row(
+        "driver",
         ("..579",),
         UNSUPPORTED,
         "SGLang {sglang} pins a torch built for CUDA 13.0, which needs a driver of branch 580 or newer",
@@ -3557,7 +3647,7 @@ _DRIVER_ROWS = (
         _PIN_12,
         source=_NVIDIA_128 + ";" + _TORCH_12,
         sglang="0.5.0rc0..0.5.10.post1",
-        capability="12.*",
+        capability="10.*|11.*|12.*",
     ),
     Row(
         "driver",
@@ -3570,14 +3660,14 @@ _DRIVER_ROWS = (
     ),
     Row(
         "driver",
-        ("535..569",),
+        ("525..569",),
         SUPPORTED_BUT,
         "torch is built for CUDA 12.8 in SGLang {sglang}; this driver runs it through CUDA's minor version"
         " compatibility only",
         _PIN_12,
         source=_BRANCHES + _TORCH_12,
         sglang="0.5.0rc0..0.5.10.post1",
-        capability="..11.9",
+        capability="..9.*",
     ),
 )
 

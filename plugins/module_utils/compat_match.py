@@ -39,6 +39,7 @@ PARALLEL: dict[str, Callable[[int, int], bool]] = {
     "ep not in (1, tp)": lambda tp, ep: ep not in (1, tp),
     "ep == 1": lambda tp, ep: ep == 1,
     "ep != 1": lambda tp, ep: ep != 1,
+    "ep does not divide tp": lambda tp, ep: tp % ep != 0,
     "tp == 1": lambda tp, ep: tp == 1,
     "tp > 1": lambda tp, ep: tp > 1,
 }
@@ -102,6 +103,9 @@ def read_release(value: object) -> str:
         raise CompatError("reading the SGLang version: there is none; give sglang_version, a release such as 0.5.23")
     text = text[1:] if re.match(r"[vV]\d", text) else text
     text = text.lower()
+    base, plus, _local = text.partition("+")
+    # A build of somebody's own counts as the release that it is a build of.
+    text = base if plus and _is_version(base) else text
     if not _is_version(text) and not _DEVELOPMENT.fullmatch(text.partition("+")[0]):
         raise CompatError(f"reading the SGLang version {shown(value)}: no such form; give a release such as 0.5.23")
     return text

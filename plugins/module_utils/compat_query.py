@@ -41,6 +41,10 @@ class Query:
     driver_version: str = ""
 
 
+#: No choice of any flag is longer.
+LONGEST_NAME = 80
+
+
 def read(query: Query) -> tuple[Case, str]:
     """The query with everything in it read, and the asked MoE backend. Raises CompatError."""
     args = _args(query.args)
@@ -98,6 +102,9 @@ def _name(field_name: str, value: object, argument: str, default: str) -> str:
     if not isinstance(value, str):
         raise CompatError(f"reading {field_name} {shown(value)}: no text; give a name such as flashinfer_cutlass")
     text = value.strip()
+    for told in (text, argument):
+        if len(told) > LONGEST_NAME or not told.isprintable():
+            raise CompatError(f"reading {field_name} {shown(told)}: no name; give one such as flashinfer_cutlass")
     if not argument or text == argument:
         return text
     if text in ("", default):

@@ -77,12 +77,7 @@ SWITCHES: dict[str, str] = {
 #: What takes a flag out of a release.
 _GONE = "gone"
 
-_ATTENTION = (
-    (
-        "0.5.1",
-        "triton torch_native cutlass_mla fa3 flashinfer flashmla trtllm_mla trtllm_mha "
-        "dual_chunk_flash_attn aiter wave intel_amx ascend",
-    ),
+_ATTENTION_LATER = (
     ("0.5.2", "+hybrid_linear_attn"),
     ("0.5.3rc2", "+flex_attention +nsa +fa4 -hybrid_linear_attn"),
     ("0.5.4", "+intel_xpu"),
@@ -92,6 +87,20 @@ _ATTENTION = (
     ("0.5.19", "+minicpm_flashattn +minicpm_flashinfer"),
     ("0.5.20", "+qsa -cutlass_mla -dual_chunk_flash_attn"),
     ("0.5.22", "+llada2_cfg_flashinfer"),
+)
+_ATTENTION = (
+    (
+        "0.5.0rc0",
+        "triton torch_native cutlass_mla fa3 flashinfer flashmla trtllm_mla trtllm_mha "
+        "dual_chunk_flash_attn aiter intel_amx ascend",
+    ),
+    ("0.5.0rc1", "+wave"),
+    *_ATTENTION_LATER,
+)
+_ATTENTION_PHASE = (
+    ("0.5.0rc0", "triton torch_native cutlass_mla fa3 flashinfer flashmla"),
+    ("0.5.0rc1", "+trtllm_mla +trtllm_mha +dual_chunk_flash_attn +aiter +intel_amx +ascend +wave"),
+    *_ATTENTION_LATER,
 )
 _NSA = (
     ("0.5.4", "flashmla_sparse flashmla_kv fa3 tilelang aiter"),
@@ -125,7 +134,8 @@ CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
         ("0.5.23", "+lora_cutedsl +lora_triton +lora_marlin"),
     ),
     "moe-a2a-backend": (
-        ("0.5.1", "none deepep"),
+        ("0.5.0rc0", "deepep"),
+        ("0.5.1", "-deepep +none +deepep"),
         ("0.5.3.post2", "+mooncake"),
         ("0.5.6", "+ascend_fuseep"),
         ("0.5.9", "+mori +flashinfer"),
@@ -137,8 +147,8 @@ CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
         ("0.5.20", "+flashinfer_megamoe"),
     ),
     "attention-backend": _ATTENTION,
-    "prefill-attention-backend": _ATTENTION,
-    "decode-attention-backend": _ATTENTION,
+    "prefill-attention-backend": _ATTENTION_PHASE,
+    "decode-attention-backend": _ATTENTION_PHASE,
     "nsa-prefill": _NSA_FIRST,
     "nsa-decode": _NSA_FIRST,
     "nsa-prefill-backend": _NSA,

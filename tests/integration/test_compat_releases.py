@@ -9,9 +9,9 @@ read what was kept of them below `.build`.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import wheel_parts
@@ -19,17 +19,16 @@ from gate_releases import RELEASES
 from packaging.version import Version
 from wheel_parts import WheelParts
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import compat_data, compat_releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    compat_data,
+    compat_releases,
+    flag_history,
+    flag_names,
+    flag_reader,
+    releases,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import Proof
 
-SERVER_ARGS = "sglang/srt/server_args.py"
-#: Files that declare flags and the lists of their choices, as far as a release has them.
-FLAG_FILES = (
-    SERVER_ARGS,
-    "sglang/srt/arg_groups/choices.py",
-    "sglang/srt/arg_groups/fields/exec_.py",
-    "sglang/srt/arg_groups/fields/spec.py",
-)
 FLASHINFER_VERSIONS = sorted(
     {
         version
@@ -39,6 +38,24 @@ FLASHINFER_VERSIONS = sorted(
     },
     key=Version,
 )
+#: The names that every release has: those of the newest that the history does not list.
+ALWAYS = {
+    name
+    for flag in releases.get(compat_releases.NEWEST).flags.values()
+    for name in (flag.name, *flag.aliases)
+    if name not in flag_history.SPANS
+}
+
+
+def was_there(name: str, version: str) -> bool:
+    """Whether the history has the flag in a release."""
+    at = list(RELEASES).index
+    return any(at(first) <= at(version) <= at(last) for first, last in flag_names.spans(name))
+
+
+def pins(metadata: str, package: str) -> set[str]:
+    """The versions of a package that a wheel's METADATA pins, whatever extra they are for."""
+    return set(re.findall(rf"^Requires-Dist: {package}(?:\[\w+\])?==([^;\s]+)", metadata, re.MULTILINE))
 
 
 def proofs_of(wheel: str) -> list[Proof]:
@@ -57,56 +74,6 @@ def missing(parts: WheelParts, version: str) -> list[Proof]:
     return found
 
 
-class Choices:
-    """The choices that a release's sources declare for a flag, read as syntax trees."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self.lists: dict[str, ast.expr] = {}
-        self.flags: dict[str, ast.expr] = {}
-        nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
-        for node in nodes:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.lists[node.targets[0].id] = node.value
-        self.flags.update(self._fields([node for node in nodes if isinstance(node, ast.AnnAssign)]))
-        self.flags.update(self._calls([node for node in nodes if isinstance(node, ast.Call)]))
-
-    @staticmethod
-    def _calls(calls: list[ast.Call]) -> Iterator[tuple[str, ast.expr]]:
-        """`parser.add_argument("--flag", choices=...)`."""
-        for call in calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
-                for keyword in call.keywords:
-                    if keyword.arg == "choices" and isinstance(call.args[0], ast.Constant):
-                        yield str(call.args[0].value).removeprefix("--"), keyword.value
-
-    @staticmethod
-    def _fields(fields: list[ast.AnnAssign]) -> Iterator[tuple[str, ast.expr]]:
-        """`flag: A[type, Arg(choices=...)]`, or where there is no list a type such as Literal["auto", "trtllm"]."""
-        for field in fields:
-            name = ast.unparse(field.target).replace("_", "-")
-            for node in ast.walk(field.annotation):
-                if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Literal":
-                    yield name, node.slice
-            for node in ast.walk(field.annotation):
-                if isinstance(node, ast.Call):
-                    told = {word.arg: word.value for word in node.keywords}
-                    if "choices" in told:
-                        cli = told.get("cli_name")
-                        yield (
-                            str(cli.value).removeprefix("--") if isinstance(cli, ast.Constant) else name,
-                            told["choices"],
-                        )
-
-    def of(self, flag: str) -> set[str] | None:
-        """The flag's choices; None when it has none that are a list of texts."""
-        node = self.flags.get(flag)
-        if isinstance(node, ast.Name):
-            node = self.lists.get(node.id)
-        if not isinstance(node, (ast.List, ast.Tuple)):
-            return None
-        return {str(entry.value) for entry in node.elts if isinstance(entry, ast.Constant)}
-
-
 @pytest.mark.parametrize("version", list(RELEASES))
 def test_every_fact_stands_in_the_release_it_names(version: str, wheels: Callable[[str], WheelParts]) -> None:
     assert missing(wheels(version), version) == []
@@ -120,26 +87,47 @@ def test_every_fact_stands_in_the_flashinfer_it_names(
 
 
 @pytest.mark.parametrize("version", list(RELEASES))
-def test_release_has_these_choices_and_this_flashinfer(version: str, wheels: Callable[[str], WheelParts]) -> None:
-    parts = wheels(version)
-    declared = Choices([parts.text(version, name) for name in FLAG_FILES])
+def test_release_has_these_flags_and_choices(version: str, wheels: Callable[[str], WheelParts], tmp_path: Path) -> None:
+    found = flag_reader.read(wheels(version).unpack(version, tmp_path)).flags
+    have = {flag: found[flag].choices if flag in found else None for flag in compat_releases.CHANGES}
     known = {flag: compat_releases.choices(flag, version) for flag in compat_releases.CHANGES}
-    found = {flag: declared.of(flag) for flag in known}
+    assert {flag: sorted(map(str, values or ())) for flag, values in have.items()} == {
+        flag: sorted(values or ()) for flag, values in known.items()
+    }
     if known["moe-runner-backend"] is None:
-        # The three first releases have switches in its place; of their other flags nothing is recorded.
-        assert found["moe-runner-backend"] is None
-        assert f'"--{compat_releases.SWITCHES["flashinfer_cutlass"]}"' in parts.text(version, SERVER_ARGS)
-    else:
-        assert found == {flag: None if values is None else set(values) for flag, values in known.items()}
-    metadata = parts.text(version, f"sglang-{version}.dist-info/METADATA")
-    pins = set(re.findall(r"^Requires-Dist: flashinfer[-_]python(?:\[\w+\])?==([^;\s]+)", metadata, re.MULTILINE))
-    assert pins == {compat_releases.FLASHINFER[version]}
+        assert {"moe-runner-backend", *compat_releases.SWITCHES.values()} & set(found) == set(
+            compat_releases.SWITCHES.values()
+        )
+    names = {name for flag in found.values() for name in (flag.name, *flag.aliases)}
+    assert names - ALWAYS == {name for name in flag_history.SPANS if was_there(name, version)}
+    assert names >= ALWAYS
 
 
-def test_all_releases_are_covered_and_every_proof_names_a_wheel_that_is_read() -> None:
-    assert tuple(RELEASES) == compat_releases.RELEASES
-    named = {proof.wheel for row in compat_data.ROWS for proof in row.proofs}
+@pytest.mark.parametrize("version", list(RELEASES))
+def test_release_pins_what_is_recorded(version: str, wheels: Callable[[str], WheelParts]) -> None:
+    metadata = wheels(version).text(version, f"sglang-{version}.dist-info/METADATA")
+    assert pins(metadata, r"flashinfer[-_]python") == {compat_releases.FLASHINFER[version]}
+    if version in releases.known():
+        locked = releases.get(version)
+        assert (pins(metadata, "torch"), pins(metadata, r"flashinfer[-_]python")) == (
+            {locked.torch},
+            {locked.flashinfer},
+        )
+        # The lock adds the newest Python that its packages have wheels for.
+        assert re.findall(r"^Requires-Python: (\S+)$", metadata, re.MULTILINE) == [locked.requires_python.split(",")[0]]
+
+
+def test_every_release_that_the_gate_covers_is_covered() -> None:
+    """A release of the index that the gate's list lacks fails there; one that is only there fails here, by name."""
+    for covered in (compat_releases.RELEASES, flag_history.RELEASES):
+        assert sorted(set(RELEASES) - set(covered), key=Version) == []
+        assert tuple(RELEASES) == covered
+    assert set(releases.known()) <= set(RELEASES)
+
+
+def test_every_proof_names_a_wheel_that_is_read() -> None:
     read = {f"sglang {version}" for version in RELEASES} | {f"flashinfer-python {v}" for v in FLASHINFER_VERSIONS}
-    assert named <= read
+    assert {proof.wheel for proof in wheel_parts.PROOFS} <= read
+    assert all(row.proofs or row.source for row in compat_data.ROWS)
     first, last = compat_data.FLASHINFER_READ
     assert [FLASHINFER_VERSIONS[0], FLASHINFER_VERSIONS[-1]] == [first, last]

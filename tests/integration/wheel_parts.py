@@ -33,9 +33,9 @@ SGLANG = "sglang"
 FLASHINFER = "flashinfer-python"
 CACHE = Path(__file__).resolve().parents[2] / ".build" / "wheels"
 #: What is kept of a wheel whatever it holds; counted up when this changes, so that older archives are made again.
-LAYOUT = 2
+LAYOUT = 3
 KEPT = re.compile(
-    r"sglang/srt/(model_executor/.*|server_args\.py|arg_groups/(choices|fields/.*)\.py)|sglang/_?version\.py"
+    r"sglang/srt/(model_executor/.*|server_args\.py|arg_groups/(argparse_actions|choices|fields/.*)\.py)|sglang/_?version\.py"
     r"|(sglang|flashinfer_python)-[^/]*\.dist-info/(METADATA|RECORD)"
 )
 #: A file that speaks of it is kept wherever it lies below srt: a release could have moved its gate there.

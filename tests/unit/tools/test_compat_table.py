@@ -22,6 +22,9 @@ ROW = Row(
         Proof("sglang 0.5.1", "sglang/srt/x.py", "one"),
         Proof("sglang 0.5.1", "sglang/srt/x.py", "two"),
         Proof("sglang 0.5.2", "sglang/srt/x.py", "one"),
+        Proof("sglang 0.5.1", "sglang/srt/layers/moe/z.py", "one"),
+        Proof("sglang 0.5.2", "sglang/srt/layers/moe/z.py", "one"),
+        Proof("sglang 0.5.2", "sglang-0.5.2.dist-info/METADATA", "one"),
         Proof("flashinfer-python 0.6.1", "flashinfer/y.py", "one"),
     ),
     source="somebody/something#1",
@@ -43,13 +46,36 @@ def test_row_becomes_a_line_with_its_conditions_and_places() -> None:
         "| `a`, `b` | 10.0\\|10.3 | any but `fp8` | 0.5.1..0.5.2 | ep == 1; moe_a2a_backend `none`; "
         "kv_cache_dtype `auto`; x none of `y`; FlashInfer 0.6.1.. | yes, but | "
         "SGLang runs it on others \\| `Got SM....` with FlashInfer | "
-        "sglang 0.5.1, 0.5.2 `x.py`; flashinfer-python 0.6.1 `y.py`; somebody/something#1 |"
+        "sglang 0.5.1, 0.5.2 `x.py`, `moe/z.py`; 0.5.2 `METADATA`; flashinfer-python 0.6.1 `y.py`; "
+        "somebody/something#1 |"
     )
 
 
 def test_empty_conditions_are_any() -> None:
     line = compat_table.part_section("moe", [Row("moe", (), "unsupported", "no", source="s")])[-2]
     assert line == "| any | any | any | all |  | no | no | s |"
+
+
+def backends_cell(*backends: str, part: str = "moe") -> str:
+    return compat_table.part_section(part, [Row(part, backends, "unsupported", "no", source="s")])[-2].split(" | ")[0]
+
+
+def test_most_moe_backends_are_told_by_the_others() -> None:
+    known = compat_data.MOE_BACKENDS
+    assert backends_cell(*known[2:]) == f"| any but `{known[0]}`, `{known[1]}`"
+    assert backends_cell(*known) == "| any"
+    half = len(known) // 2
+    assert backends_cell(*known[:half]) == "| " + ", ".join(f"`{name}`" for name in known[:half])
+    # The list is one of MoE backends: of other parts nothing can be left out.
+    assert "any but" not in backends_cell(*known, part="a2a")
+
+
+def test_document_can_be_read_by_a_person() -> None:
+    text = compat_table.document()
+    assert len(text.encode()) < 120_000
+    cells = [cell for line in text.splitlines() if line.startswith("|") for cell in line.split(" | ")]
+    assert max(map(len, cells)) < 300
+    assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
 
 
 def test_document_has_every_row_every_part_and_no_figure_left() -> None:

@@ -169,7 +169,10 @@ def test_nvfp4_below_10_0_runs_on_marlin_from_0_5_13() -> None:
         ("0.5.10", "supported_but", "cutlass_moe_fp4"),
         ("0.5.12.post1", "supported_but", "cutlass_moe_fp4"),
         ("0.5.13", "supported", "flashinfer_cutlass"),
-        ("0.5.23", "supported", "flashinfer_cutlass"),
+        ("0.5.15.post1", "supported", "flashinfer_cutlass"),
+        # From here on the choice is certain only for a quantization that is among the arguments.
+        ("0.5.16", "supported_but", "give the quantization"),
+        ("0.5.23", "supported_but", "give the quantization"),
     ],
 )
 def test_auto_with_nvfp4_on_12_0(release: str, verdict: str, told: str) -> None:
@@ -204,7 +207,7 @@ def test_trtllm_runs_on_10_x_only(release: str, capability: str) -> None:
         ("deep_gemm", "0.5.11", "9.0", "", "supported_but"),
         ("deep_gemm", "0.5.12", "9.0", "", "supported"),
         ("cutlass", "0.5.9", "12.0", "fp8", "unsupported"),
-        ("cutlass", "0.5.10rc0", "12.0", "fp8", "supported"),
+        ("cutlass", "0.5.10rc0", "12.0", "fp8", "supported_but"),
         ("cutlass", "0.5.10.post1", "10.0", FP4, "supported"),
         ("cutlass", "0.5.11", "10.0", FP4, "unsupported"),
         ("cutlass", "0.5.15", "10.0", FP4, "supported"),
@@ -234,7 +237,9 @@ def test_backend_by_release_and_gpu(
 
 def test_cutlass_needs_ep_1_with_fp8() -> None:
     assert ask("cutlass", "0.5.23", "9.0", "fp8", ep=8).verdict == "unsupported"
-    assert ask("cutlass", "0.5.23", "9.0", "fp8", ep=1).verdict == "supported"
+    assert ask("cutlass", "0.5.23", "9.0", "fp8", ep=1).verdict == "supported_but"
+    # It takes only some FP8 checkpoints, so what takes all of them comes first.
+    assert ask("flashinfer_cutedsl", "0.5.23", "12.0", "fp8").alternatives[0] == "triton"
 
 
 # --- choices and releases ---------------------------------------------------------------------------------------------
@@ -769,3 +774,77 @@ def test_every_release_has_a_verdict_on_every_choice_without_an_error() -> None:
                 assert found.verdict in compat.VERDICTS
                 assert (found.commands != ()) == (found.verdict == "unsupported")
                 assert "{" not in found.reason
+
+
+# --- what a stranger asked -------------------------------------------------------------------------------------------
+
+
+def test_auto_is_certain_with_the_quantization_among_the_arguments() -> None:
+    found = ask("auto", "0.5.23", "12.0", FP4, args={"quantization": "modelopt_fp4"})
+    assert (found.verdict, "chooses flashinfer_cutlass" in found.reason) == ("supported", True)
+
+
+@pytest.mark.parametrize(
+    ("release", "flag", "there"),
+    [("0.5.23", "nsa-decode-backend", "dsa-decode-backend"), ("0.5.12.post1", "dsa_prefill_backend", "nsa-prefill")],
+)
+def test_name_of_another_release_is_refused_with_the_one_there(release: str, flag: str, there: str) -> None:
+    found = ask("flashinfer_cutlass", release, "10.0", FP4, tp=8, args={flag: "trtllm"})
+    assert found.verdict == "unsupported"
+    assert f"there it is --{there}" in found.reason
+
+
+@pytest.mark.parametrize("ep", [3, 16])
+def test_experts_that_cannot_be_shared_out_run_with_no_backend(ep: int) -> None:
+    for backend in ("marlin", "flashinfer_cutlass", "auto"):
+        found = ask(backend, "0.5.23", "12.0", FP4, tp=8, ep=ep)
+        assert (found.verdict, found.alternatives) == ("unsupported", ())
+        assert f"ep {ep} does not divide tp 8" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("capability", "toolkit", "verdict"),
+    [("10.0", "11.5", "unsupported"), ("10.0", "12.6", "unsupported"), ("10.0", "12.8", "supported"),
+     ("10.3", "12.8", "unsupported"), ("10.3", "12.9", "supported"), ("9.0", "11.8", "unsupported"),
+     ("9.0", "12.4", "supported"), ("12.0", "13.0", "supported")],
+)  # fmt: skip
+def test_toolkit_must_know_the_gpu(capability: str, toolkit: str, verdict: str) -> None:
+    backend, quantization = ("flashinfer_cutlass", "none")
+    assert ask(backend, "0.5.23", capability, quantization, cuda_toolkit=toolkit).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "verdict"),
+    [("9.0", "470.1", "unsupported"), ("9.0", "535.1", "supported_but"), ("9.0", "570.1", "supported"),
+     ("10.0", "550.1", "unsupported"), ("10.0", "570.1", "supported")],
+)  # fmt: skip
+def test_driver_must_know_the_gpu_and_run_the_torch(capability: str, driver: str, verdict: str) -> None:
+    assert ask("flashinfer_cutlass", "0.5.9", capability, "none", driver_version=driver).verdict == verdict
+
+
+def test_way_out_without_an_all_to_all_backend_is_offered() -> None:
+    found = ask("flashinfer_cutedsl", "0.5.10.post1", "12.0", FP4, tp=8, ep=8, moe_a2a_backend="deepep")
+    assert found.verdict == "unsupported"
+    assert "take out moe-a2a-backend" in found.reason or "-e backend=" in found.reason
+
+
+def test_release_may_choose_where_nothing_else_is_known() -> None:
+    found = ask("flashinfer_cutlass", "0.5.23", "12.0", "awq")
+    assert found.verdict == "unsupported"
+    assert found.commands[-1] == "ansible-playbook deploy.yml -e backend=auto"
+
+
+def test_backend_and_driver_are_both_mended_by_what_is_offered() -> None:
+    found = ask("flashinfer_cutedsl", "0.5.23", "12.0", FP4, driver_version="570.86")
+    assert "install a driver that does" in found.reason
+
+
+@pytest.mark.parametrize("name", ["x" * 81, "a\nb", "a\0b"])
+def test_name_that_is_none_is_refused_shortly(name: str) -> None:
+    with pytest.raises(CompatError) as raised:
+        ask(name, "0.5.23", "12.0", FP4)
+    assert len(str(raised.value)) < 200 and "\n" not in str(raised.value)
+
+
+def test_build_of_ones_own_counts_as_its_release() -> None:
+    assert ask("flashinfer_cutlass", "0.5.23+cu130", "12.0", FP4).verdict == "supported"
