@@ -33,6 +33,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 
 pytestmark = pytest.mark.real
 
+# What would take `make test` past the time that CI has.
+IN_FULL = pytest.mark.skipif(os.environ.get("TOKFORGE_TEST_FULL") != "1", reason="needs make test-full")
+
 NEWEST, OTHER = "0.5.23", "0.5.12.post1"
 # The local inventory's arguments and a backend that every release offers and no CPU can run: it crashes at start.
 CRASHING = {"max-total-tokens": 8192, "max-running-requests": 64, "attention-backend": "fa3"}
@@ -621,6 +624,7 @@ def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves
     assert (fresh.server(), fresh.listening(), fresh.release()) == (None, False, None)
 
 
+@IN_FULL
 def test_deploy_after_a_play_that_was_killed_in_the_start_takes_its_server_over(fresh: Rollout) -> None:
     running = fresh.start("deploy.yml")
     running.wait_for(lambda: "the processes start" in running.output, "the wait for the server")
@@ -658,7 +662,7 @@ def test_install_on_a_disk_that_fills_up_names_it_and_leaves_nothing_half(small:
 
 
 # A server's start more, and the kill of a first start above ends in the same state.
-@pytest.mark.skipif(os.environ.get("TOKFORGE_TEST_FULL") != "1", reason="needs make test-full")
+@IN_FULL
 def test_first_rollout_that_crashes_after_the_disk_was_enlarged_leaves_a_clean_stopped_state(small: Rollout) -> None:
     subprocess.run(["mount", "-o", "remount,size=6g", str(small.root.parent)], check=True)
     play = small.deploy(sglang_server_args=CRASHING)
