@@ -20,11 +20,20 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import
     UNSUPPORTED,
     Row,
 )
-from ansible_collections.tokforge.sglang.plugins.module_utils.compat_match import Case, CompatError
-from ansible_collections.tokforge.sglang.plugins.module_utils.compat_query import AUTO, NONE, Query, asked_backend, read
+from ansible_collections.tokforge.sglang.plugins.module_utils.compat_match import Case, CompatError, shown
+from ansible_collections.tokforge.sglang.plugins.module_utils.compat_query import (
+    AUTO,
+    NONE,
+    Query,
+    asked_backend,
+    filled,
+    read,
+    read_name,
+    without,
+)
 
 # What callers need beside what is defined here.
-__all__ = ["AUTO", "NONE", "Choice", "CompatError", "Part", "Query", "Verdict", "judge", "newest_release"]
+__all__ = ["AUTO", "NONE", "Choice", "CompatError", "Part", "Query", "Verdict", "filled", "judge", "newest_release"]
 
 #: Verdicts, the one that decides over the others first.
 VERDICTS = (UNSUPPORTED, UNKNOWN, SUPPORTED_BUT, SUPPORTED)
@@ -129,6 +138,9 @@ _SWITCH = "enable-flashinfer-allreduce-fusion"
 _ARGUMENTS = ("attention", "dsa", "fp4_gemm", "fp8_gemm", "allreduce_fusion")
 #: What to do about parts that are no argument at all.
 _INSTALL = {"toolkit": "install a CUDA toolkit that does", "driver": "install a driver that does"}
+_DEPLOY = "ansible-playbook deploy.yml"
+_LOOK = "ansible-playbook preflight.yml"
+_NO_WAY = "nothing that was read runs this here: change the model or its parallelism, or the GPU, then look again"
 #: What FlashInfer runs has one of these in its name.
 _FLASHINFER = ("flashinfer", "trtllm", "cutedsl", AUTO)
 
@@ -139,9 +151,9 @@ def judge(query: Query, candidates: Sequence[str] | None = None) -> Verdict:
     Raises CompatError for a value that cannot be read.
     """
     case, backend = read(query)
+    asks = _asks(case, backend, query)
     if case.sglang not in compat_releases.RELEASES:
         return _unread_release(case, backend)
-    asks = _asks(case, backend, query)
     parts = tuple(part for ask in asks for part in [_part(ask, case)] if part is not None)
     found = _together(parts, backend, case)
     if found.verdict != UNSUPPORTED:
@@ -155,7 +167,7 @@ def newest_release(candidates: Sequence[str], query: Query) -> Choice:
     Never one in which it is not; one of which nothing is known only when there is no other. Each is judged with the
     FlashInfer that it pins. Raises CompatError.
     """
-    ordered = sorted(dict.fromkeys(candidates), key=_candidate_key, reverse=True)
+    ordered = _ordered(candidates)
     if not ordered:
         raise CompatError("choosing a SGLang release: there are no candidates; lock one in locks.toml")
     found = {version: judge(replace(query, sglang_version=version, flashinfer_version=""), ()) for version in ordered}
@@ -174,11 +186,14 @@ def newest_release(candidates: Sequence[str], query: Query) -> Choice:
     )
 
 
-def _candidate_key(version: str) -> tuple[tuple[int, ...], int, int, int]:
-    try:
-        return releases.sort_key(version)
-    except releases.ReleaseError as exc:
-        raise CompatError(str(exc)) from None
+def _ordered(candidates: Sequence[str]) -> list[str]:
+    """Each candidate once, the newest first. Raises CompatError."""
+    if isinstance(candidates, str):
+        raise CompatError(f"reading the candidates {shown(candidates)}: one text; give a list of releases")
+    for version in candidates:
+        if not isinstance(version, str) or not compat_match.is_version(version):
+            raise CompatError(f"reading the candidate {shown(version)}: no release name; give one like 0.5.23")
+    return sorted(dict.fromkeys(candidates), key=releases.sort_key, reverse=True)
 
 
 def _passed(verdict: Verdict) -> str:
@@ -208,6 +223,7 @@ def _asks(case: Case, backend: str, query: Query) -> list[_Ask]:
         value = case.args.get(flag, "")
         if not value or (flag == "attention-backend" and _phases_set(case) == set(_BOTH)):
             continue
+        read_name(f"args: {flag}", value)
         if flag == _SWITCH:
             value = "enabled"
         elif flag == "attention-backend":
@@ -422,64 +438,72 @@ def _unread_release(case: Case, backend: str) -> Verdict:
 
 def _with_way_out(found: Verdict, query: Query, candidates: Sequence[str]) -> Verdict:
     """A refusal with what to do and a command that works here at its end."""
-    refused = [part for part in found.parts if part.verdict == UNSUPPORTED]
-    parts = {part.part for part in refused}
-    ways: list[tuple[str, str]] = []
-    arguments = [part for part in refused if part.part in _ARGUMENTS]
-    if "moe" in parts and not arguments and found.alternatives:
-        best = found.alternatives[0]
-        others = f", then {', '.join(found.alternatives[1:4])}" if len(found.alternatives) > 1 else ""
-        installs = "".join(f" and {_INSTALL[name]}" for name in _INSTALL if name in parts)
-        ways.append((f"use {best}{others}{installs}", f"ansible-playbook deploy.yml -e backend={best}"))
-    if not arguments:
+    refused = _refused(found)
+    here = _way_here(found, query)
+    ways = [here] if here and here[1].startswith(_DEPLOY) else []
+    if here is None or not any(part.part in _ARGUMENTS for part in refused):
         other = _other_release(query, candidates)
         if other:
             version, verdict = other
             difference = " with a difference" if verdict == SUPPORTED_BUT else ""
-            command = f"ansible-playbook deploy.yml -e sglang_version={version}"
-            ways.append((f"take SGLang {version}, where it runs{difference}", command))
-    else:
-        told = [
-            f"set --{part.flag} {part.alternatives[0]}" if part.alternatives else f"take out {_subject(part)}"
-            for part in arguments
-        ]
-        backend = f" -e backend={found.alternatives[0]}" if "moe" in parts and found.alternatives else ""
-        fixes = [f"{' and '.join(told)} in sglang_server_args", *(_INSTALL[name] for name in _INSTALL if name in parts)]
-        ways.append((" and ".join(fixes), f"ansible-playbook preflight.yml{backend}"))
-    if not ways and query.moe_a2a_backend != NONE and _runs(replace(query, moe_a2a_backend=NONE)):
-        ways.append(("take out moe-a2a-backend in sglang_server_args", "ansible-playbook preflight.yml"))
-    if not ways and "moe" in parts and asked_backend(query) != AUTO and _may_run(_with_auto(query)):
-        ways.append(("let the release choose", "ansible-playbook deploy.yml -e backend=auto"))
+            ways.append((f"take SGLang {version}, where it runs{difference}", f"{_DEPLOY} -e sglang_version={version}"))
     if not ways:
-        ways.append((_last_resort(refused), "ansible-playbook preflight.yml"))
+        ways.append(here or (_NO_WAY, _LOOK))
     told_ways = ", or ".join(f"{what}: {command}" for what, command in ways)
     return replace(found, reason=f"{found.reason}; {told_ways}", commands=tuple(command for _what, command in ways))
 
 
-def _runs(query: Query) -> bool:
-    return judge(query, ()).verdict in (SUPPORTED, SUPPORTED_BUT)
+def _refused(found: Verdict) -> list[Part]:
+    return [part for part in found.parts if part.verdict == UNSUPPORTED]
 
 
-def _may_run(query: Query) -> bool:
-    return judge(query, ()).verdict != UNSUPPORTED
+def _way_here(found: Verdict, query: Query) -> tuple[str, str] | None:
+    """What to change so that this release is not refused, and the command then; None when that is not enough."""
+    way = _way(_refused(found), query, [])
+    a2a = next(part for part in found.parts if part.part == "a2a")
+    if way is not None or a2a.value == NONE:
+        return way
+    ordinary = replace(without(query, "moe-a2a-backend"), moe_a2a_backend=NONE)
+    return _way(_refused(judge(ordinary, ())), ordinary, [f"take out {_subject(a2a)}"])
 
 
-def _with_auto(query: Query) -> Query:
-    args = {name: value for name, value in query.args.items() if releases.canonical(str(name)) != "moe-runner-backend"}
-    return replace(query, backend=AUTO, args=args)
+def _way(refused: Sequence[Part], query: Query, told: list[str]) -> tuple[str, str] | None:
+    """The same from what is refused. told: what else is to be done to the arguments."""
+    told = list(told)
+    installs = [_INSTALL[part.part] for part in refused if part.part in _INSTALL]
+    uses = backend = ""
+    for part in refused:
+        if part.part in _ARGUMENTS:
+            told.append(
+                f"set --{part.flag} {part.alternatives[0]}" if part.alternatives else f"take out {_subject(part)}"
+            )
+        elif part.part == "moe":
+            names = part.alternatives or ((AUTO,) if _auto_may_run(query) else ())
+            if not names:
+                return None
+            uses = f"use {names[0]}" if part.alternatives else "let the release choose"
+            uses += f", then {', '.join(names[1:4])}" if len(names) > 1 and not told else ""
+            backend = f" -e backend={names[0]}"
+        elif part.part not in _INSTALL:
+            return None
+    changes = [f"{' and '.join(told)} in sglang_server_args"] if told else []
+    changes += [uses] * bool(uses) + installs
+    if uses and not told:
+        return " and ".join(changes), f"{_DEPLOY}{backend}"
+    return " and ".join(changes) + ("" if told else ", then look again"), f"{_LOOK}{backend}"
 
 
-def _last_resort(refused: Sequence[Part]) -> str:
-    parts = {part.part for part in refused}
-    if parts <= set(_INSTALL):
-        return f"{' and '.join(_INSTALL[name] for name in _INSTALL if name in parts)}, then look again"
-    return "nothing that was read runs this here: change the model or its parallelism, or the GPU, then look again"
+def _auto_may_run(query: Query) -> bool:
+    """Whether the release's own choice of a MoE backend is not refused."""
+    if asked_backend(query) == AUTO:
+        return False
+    return judge(replace(without(query, "moe-runner-backend"), backend=AUTO), ()).parts[0].verdict != UNSUPPORTED
 
 
 def _other_release(query: Query, candidates: Sequence[str]) -> tuple[str, str] | None:
     """The newest other candidate in which all that was asked runs, and how."""
     asked = compat_match.read_release(query.sglang_version)
-    others = sorted((name for name in candidates if name != asked), key=_candidate_key, reverse=True)
+    others = [name for name in _ordered(candidates) if name != asked]
     for wanted in (SUPPORTED, SUPPORTED_BUT):
         for version in others:
             found = judge(replace(query, sglang_version=version, flashinfer_version=""), ())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import model_shape, moe_config_look, site_packages
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_match import CompatError
-from ansible_collections.tokforge.sglang.plugins.module_utils.compat_query import Query
+from ansible_collections.tokforge.sglang.plugins.module_utils.compat_query import Query, names_quantization
 from ansible_collections.tokforge.sglang.plugins.module_utils.config_values import ShapeError
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
@@ -39,7 +39,8 @@ def complete(query: Query, look: Callable[[], Report], venv: str | None, model: 
         query = _with_gpu(query, look(), notes)
     if venv is not None and not (query.sglang_version and query.flashinfer_version):
         query = _with_versions(query, venv, notes)
-    if model is not None and not query.quantization:
+    # A model without quantization may be quantized as it loads: what the arguments say counts.
+    if model is not None and not names_quantization(query):
         query = replace(query, quantization=quantization_of(model))
     return Gathered(query, tuple(notes))
 

@@ -47,8 +47,10 @@ PARALLEL: dict[str, Callable[[int, int], bool]] = {
 LEFT_OUT = "auto"
 #: Names of a development state that is no release.
 _DEVELOPMENT = re.compile(
-    r"main|master|head|dev|latest|nightly|[0-9a-f]{7,40}|\d+(\.\d+)*(\.?(a|b|rc|post)\d+)*\.?dev\d*"
+    r"main|master|head|dev|latest|nightly|[0-9a-f]{7,40}|\d+(\.\d+)*(\.?(a|b|rc|post)\d+)*\.?dev\d*", re.ASCII
 )
+#: What may follow a version's plus sign: whose build it is.
+_LOCAL = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
 #: The greatest major compute capability that is believed; the newest GPUs have 12.
 _GREATEST_MAJOR = 20
 _LONGEST = 60
@@ -76,14 +78,28 @@ class Case:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it, never long."""
-    text = ascii(value)
+    """A value as a message shows it, in one line and never long."""
+    try:
+        text = ascii(value)
+    except ValueError:
+        # Python writes no number of more than 4300 digits.
+        text = "(a huge number)"
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def text_of(value: object) -> str:
+    """A text or number as text, without blanks around it; "" for anything else, also for what Python cannot write."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return ""
+    try:
+        return str(value).strip()
+    except ValueError:
+        return ""
 
 
 def read_capability(value: object) -> Capability:
     """The compute capability in 12.0, "12.0", "12", "120", "sm120", "SM_120a". Raises CompatError."""
-    text = "" if isinstance(value, bool) else str(value).strip().lower()
+    text = text_of(value).lower()
     pair = re.fullmatch(r"(\d{1,2})(?:\.(\d))?", text, re.ASCII)
     joined = re.fullmatch(r"(?:sm_?|compute_)?(\d{1,2})(\d)([af]?)", text, re.ASCII)
     found = None
@@ -97,38 +113,44 @@ def read_capability(value: object) -> Capability:
 
 
 def read_release(value: object) -> str:
-    """The name of a SGLang release, known or not, or of a development state. Raises CompatError."""
-    text = str(value).strip() if isinstance(value, (str, float)) else ""
+    """The name of a SGLang release, known or not, or of a development state. Raises CompatError.
+
+    A release that somebody built again (0.5.23+cu130) counts as the release.
+    """
+    text = text_of(value)
     if value == "":
         raise CompatError("reading the SGLang version: there is none; give sglang_version, a release such as 0.5.23")
     text = text[1:] if re.match(r"[vV]\d", text) else text
     text = text.lower()
-    base, plus, _local = text.partition("+")
-    # A build of somebody's own counts as the release that it is a build of.
-    text = base if plus and _is_version(base) else text
-    if not _is_version(text) and not _DEVELOPMENT.fullmatch(text.partition("+")[0]):
-        raise CompatError(f"reading the SGLang version {shown(value)}: no such form; give a release such as 0.5.23")
-    return text
+    name, plus, local = text.partition("+")
+    built = len(text) <= _LONGEST and (not plus or _LOCAL.fullmatch(local))
+    if built and is_version(name):
+        return name
+    if built and _DEVELOPMENT.fullmatch(name):
+        return text
+    raise CompatError(f"reading the SGLang version {shown(value)}: no such form; give a release such as 0.5.23")
 
 
 def read_flashinfer(value: object) -> str:
     """A FlashInfer version without what follows a plus sign. Raises CompatError."""
-    text = str(value).strip().partition("+")[0] if isinstance(value, (str, float)) else ""
+    text = text_of(value).partition("+")[0]
     text = text[1:] if re.match(r"[vV]\d", text) else text
-    if not _is_version(text) and not re.fullmatch(r"\d+(\.\d+)*(rc\d+)?\.dev\d+", text, re.ASCII):
+    nightly = len(text) <= _LONGEST and re.fullmatch(r"\d+(\.\d+)*(rc\d+|\.post\d+)?\.dev\d+", text, re.ASCII)
+    if not is_version(text) and not nightly:
         raise CompatError(f"reading the FlashInfer version {shown(value)}: no such form; give a version such as 0.6.12")
     return text
 
 
 def read_numbers(what: str, example: str, value: object) -> str:
     """A version that is numbers and dots alone, as CUDA toolkits and drivers have it. Raises CompatError."""
-    text = "" if isinstance(value, bool) else str(value).strip()
+    text = text_of(value)
     if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){0,3}", text, re.ASCII):
         raise CompatError(f"reading the {what} {shown(value)}: no such form; give a version such as {example}")
     return text
 
 
-def _is_version(text: str) -> bool:
+def is_version(text: str) -> bool:
+    """Whether it is the name of a release, as `releases.sort_key` orders them, and no overlong one."""
     if len(text) > _LONGEST or not text.isascii():
         return False
     try:
@@ -194,14 +216,14 @@ def in_numbers(version: str, spec: str) -> bool:
 
 def flashinfer_was_read(version: str) -> bool:
     """Whether the version lies between the oldest and the newest that were read."""
-    return _is_version(version) and in_versions(version, "..".join(compat_data.FLASHINFER_READ))
+    return is_version(version) and in_versions(version, "..".join(compat_data.FLASHINFER_READ))
 
 
 def holds(row: Row, case: Case) -> bool:
     """Whether all of a row's conditions but part and backend hold."""
     return (
         in_versions(case.sglang, row.sglang)
-        and (not row.flashinfer or (_is_version(case.flashinfer) and in_versions(case.flashinfer, row.flashinfer)))
+        and (not row.flashinfer or (is_version(case.flashinfer) and in_versions(case.flashinfer, row.flashinfer)))
         and (not row.capability or (case.capability is not None and in_capabilities(case.capability, row.capability)))
         and (not row.quantization or case.quantization in row.quantization)
         and (not row.not_quantization or case.quantization not in row.not_quantization)
@@ -218,7 +240,12 @@ def _argument(case: Case, name: str) -> str:
 
 def rows_for(parts: Sequence[str], backend: str, case: Case) -> list[Row]:
     """The rows of these parts that hold for the backend, in the data's order."""
-    return [row for row in compat_data.ROWS if row.part in parts and _names(row, backend) and holds(row, case)]
+    return [row for row in _rows_of(tuple(parts)) if _names(row, backend) and holds(row, case)]
+
+
+@functools.lru_cache(maxsize=64)
+def _rows_of(parts: tuple[str, ...]) -> tuple[Row, ...]:
+    return tuple(row for row in compat_data.ROWS if row.part in parts)
 
 
 def _names(row: Row, backend: str) -> bool:

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import compat_match, compat_releases, releases
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_match import Case, CompatError, shown
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
+from ansible_collections.tokforge.sglang.plugins.module_utils.server_args import SECRETS
 
 AUTO = "auto"
 NONE = "none"
 _UNQUANTIZED = ("", NONE, "unquant")
+#: What a backend or a quantization can be called; messages and commands repeat it.
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.+-]{0,79}", re.ASCII | re.IGNORECASE)
 _SIZES = {"tp": ("tp-size", "tensor-parallel-size", "tp"), "ep": ("ep-size", "expert-parallel-size", "ep")}
 
 
@@ -41,10 +45,6 @@ class Query:
     driver_version: str = ""
 
 
-#: No choice of any flag is longer.
-LONGEST_NAME = 80
-
-
 def read(query: Query) -> tuple[Case, str]:
     """The query with everything in it read, and the asked MoE backend. Raises CompatError."""
     args = _args(query.args)
@@ -55,8 +55,8 @@ def read(query: Query) -> tuple[Case, str]:
     capability = None
     if query.compute_capability is not None:
         capability = compat_match.read_capability(query.compute_capability)
-    quantization = _name("quantization", query.quantization, args.get("quantization", ""), "")
-    a2a = _name("moe_a2a_backend", query.moe_a2a_backend, args.get("moe-a2a-backend", ""), NONE)
+    quantization = _told("quantization", query.quantization, args.get("quantization", ""), "")
+    a2a = _told("moe_a2a_backend", query.moe_a2a_backend, args.get("moe-a2a-backend", ""), NONE)
     backend = asked_backend(query)
     case = Case(
         sglang=sglang,
@@ -73,7 +73,33 @@ def read(query: Query) -> tuple[Case, str]:
 
 def asked_backend(query: Query) -> str:
     """The MoE backend that is asked for, by field or argument. Raises CompatError."""
-    return _name("backend", query.backend, _args(query.args).get("moe-runner-backend", ""), AUTO) or AUTO
+    return _told("backend", query.backend, _args(query.args).get("moe-runner-backend", ""), AUTO) or AUTO
+
+
+def filled(query: Query) -> Query:
+    """The query with all that is judged by its own field, also what args say and what was left out. CompatError."""
+    case, backend = read(query)
+    return replace(
+        query,
+        backend=backend,
+        sglang_version=case.sglang,
+        flashinfer_version=case.flashinfer,
+        compute_capability=None if case.capability is None else f"{case.capability[0]}.{case.capability[1]}",
+        quantization=case.quantization,
+        tp=case.tp,
+        ep=case.ep,
+        moe_a2a_backend=case.a2a,
+    )
+
+
+def names_quantization(query: Query) -> bool:
+    """Whether the query says which quantization, by its field or by an argument. Raises CompatError."""
+    return bool(query.quantization or _args(query.args).get("quantization"))
+
+
+def without(query: Query, flag: str) -> Query:
+    """The query without a launch argument, in whatever spelling."""
+    return replace(query, args={name: value for name, value in query.args.items() if _flag(name) != flag})
 
 
 def _args(args: Mapping[str, Any]) -> dict[str, str]:
@@ -82,32 +108,58 @@ def _args(args: Mapping[str, Any]) -> dict[str, str]:
         raise CompatError(f"reading args {shown(args)}: no mapping; give launch arguments with their values")
     found: dict[str, str] = {}
     for name, value in args.items():
-        if value is None or value is False:
-            continue
         if isinstance(value, (list, tuple)) and len(value) == 1:
             value = value[0]
-        if isinstance(value, (Mapping, list, tuple)):
+        if value is None or value is False or isinstance(value, (Mapping, list, tuple)):
             continue
-        key = releases.canonical(str(name))
-        text = "true" if value is True else str(value).strip()
+        key = _flag(name)
+        text = _text(key, value)
         if found.setdefault(key, text) != text:
-            raise CompatError(f"reading args: {key} is both {shown(found[key])} and {shown(text)}; give it once")
+            both = "two values" if key in SECRETS else f"both {shown(found[key])} and {shown(text)}"
+            raise CompatError(f"reading args: {shown_name(key)} is {both}; give it once")
     return found
 
 
-def _name(field_name: str, value: object, argument: str, default: str) -> str:
+def _flag(name: object) -> str:
+    return releases.canonical(str(name))
+
+
+def _text(key: str, value: object) -> str:
+    if value is True:
+        return "true"
+    try:
+        return str(value).strip()
+    except ValueError:
+        message = f"reading args: {shown_name(key)} is {shown(value)}; give a number that one can write"
+        raise CompatError(message) from None
+
+
+def shown_name(name: str) -> str:
+    """A name as it is, anything else as `shown` has it."""
+    return name if _NAME.fullmatch(name) else shown(name)
+
+
+def read_name(field_name: str, text: str) -> str:
+    """The name of a backend or a quantization, known or not. Raises CompatError."""
+    if not _NAME.fullmatch(text):
+        message = f"reading {field_name} {shown(text)}: no name; give one such as flashinfer_cutlass"
+        raise CompatError(f"{message}, of at most 80 letters, digits, _ and -")
+    return text
+
+
+def _told(field_name: str, value: object, argument: str, default: str) -> str:
     """One name that a field and an argument may both say; the argument counts when the field is left as it is."""
     if value is None:
         value = default
     if not isinstance(value, str):
         raise CompatError(f"reading {field_name} {shown(value)}: no text; give a name such as flashinfer_cutlass")
     text = value.strip()
-    for told in (text, argument):
-        if len(told) > LONGEST_NAME or not told.isprintable():
-            raise CompatError(f"reading {field_name} {shown(told)}: no name; give one such as flashinfer_cutlass")
+    for name in filter(None, (text, argument)):
+        read_name(field_name, name)
     if not argument or text == argument:
         return text
-    if text in ("", default):
+    unquantized = field_name == "quantization" and text in _UNQUANTIZED and argument in _UNQUANTIZED
+    if text in ("", default) or unquantized:
         return argument
     raise CompatError(f"reading {field_name}: it is {shown(text)}, and args say {shown(argument)}; give it once")
 
@@ -115,7 +167,7 @@ def _name(field_name: str, value: object, argument: str, default: str) -> str:
 def _size(name: str, value: object, args: Mapping[str, str]) -> int:
     """The size of tensor or expert parallelism. Raises CompatError."""
     told = {args[flag] for flag in _SIZES[name] if flag in args}
-    if value == 1 and told:
+    if is_whole(value) and value == 1 and told:
         value = told.pop() if len(told) == 1 else sorted(told)
         value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 6 else value
     if not is_whole(value) or not 1 <= value < 100_000:

@@ -66,7 +66,7 @@ options:
   gather:
     description:
       - Take what is left out from the target, the compute capability and the driver from its GPUs, versions from
-        O(venv), the quantization from O(model).
+        O(venv), the quantization from O(model). What O(args) say counts before it.
     type: bool
     default: false
   venv:
@@ -118,6 +118,11 @@ reason:
   returned: success
   type: str
   sample: flashinfer_cutedsl does not run on compute capability 12.0 with SGLang 0.5.12.post1...
+why:
+  description: The cause alone.
+  returned: success
+  type: str
+  sample: "flashinfer_cutedsl: its kernels run on compute capability 10.x only"
 alternatives:
   description:
     - What runs here instead, in the order in which to try it. What is supported with a difference comes last.
@@ -175,7 +180,7 @@ parts:
       elements: str
       sample: ["sglang 0.5.11 sglang/srt/server_args.py: moe_runner_backend"]
 query:
-  description: What was judged, with what O(gather=true) found.
+  description: What was judged, with what O(args) say, what O(gather=true) found and what stands for what was left out.
   returned: success
   type: dict
   sample: {"backend": "flashinfer_cutedsl", "compute_capability": "12.0", "sglang_version": "0.5.12.post1"}
@@ -231,7 +236,7 @@ def main() -> None:
         verdict = compat.judge(query)
     except compat.CompatError as exc:
         module.fail_json(msg=f"checking the backend: {exc}")
-    asked = {name: value for name, value in asdict(query).items() if name != "args"}
+    asked = {name: value for name, value in asdict(compat.filled(query)).items() if name != "args"}
     module.exit_json(changed=False, query=asked, notes=list(notes), **asdict(verdict))
 
 

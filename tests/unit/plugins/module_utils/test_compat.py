@@ -561,8 +561,22 @@ def test_no_release_is_taken_when_the_backend_fails_in_all() -> None:
 def test_candidates_that_cannot_be_read_are_errors() -> None:
     with pytest.raises(CompatError, match="no candidates"):
         newest_release((), SM120)
-    with pytest.raises(CompatError, match=r"0\.5\.x"):
-        newest_release(("0.5.23", "0.5.x"), SM120)
+    for candidate in ("0.5.x", "v0.5.23", "main", None, 0.5, ["0.5.23"], "9" * 5000, "x" * 10**5):
+        with pytest.raises(
+            CompatError, match=r"reading the candidate .*: no release name; give one like 0\.5\.23"
+        ) as error:
+            newest_release(("0.5.23", candidate), SM120)  # type: ignore[arg-type]
+        assert len(str(error.value)) < 200
+    with pytest.raises(CompatError, match="one text; give a list of releases"):
+        newest_release("0.5.23", SM120)
+
+
+def test_candidates_are_taken_once_whatever_their_order() -> None:
+    query = replace(SM120, backend="flashinfer_cutedsl")
+    found = newest_release(["0.5.23", "0.5.10.post1", "0.5.23", "0.5.10rc0", "0.5.10.post1", "0.5.24"], query)
+    assert (found.version, found.verdict) == ("0.5.10.post1", "supported_but")
+    assert list(found.passed_over) == ["0.5.24", "0.5.23"]
+    assert found.passed_over["0.5.24"].startswith("unknown: SGLang 0.5.24 is none of the releases that were read")
 
 
 # --- reading values ---------------------------------------------------------------------------------------------------
@@ -643,6 +657,19 @@ def test_release_is_read_with_a_v_and_blanks() -> None:
         ("driver_version", "580,95", "580.95.05"),
         ("tp", 0, "whole number from 1"),
         ("tp", True, "whole number from 1"),
+        ("backend", "a\nb", r"backend 'a\nb': no name"),
+        ("backend", "-e", "no name"),
+        ("backend", "x" * 81, "no name"),
+        ("quantization", "fp8\x00", r"quantization 'fp8\x00': no name"),
+        ("moe_a2a_backend", "z" * 10**5, "no name"),
+        ("args", {"attention-backend": "x" * 10**5}, "attention-backend 'xxx"),
+        ("args", {"moe_runner_backend": "no such"}, "backend 'no such': no name"),
+        ("flashinfer_version", "9" * 5000 + ".dev1", "0.6.12"),
+        ("sglang_version", "9" * 5000 + ".dev1", "0.5.23"),
+        ("sglang_version", "main+\nx", "0.5.23"),
+        ("sglang_version", "main+" + "x" * 100, "0.5.23"),
+        ("sglang_version", "0.5.\u0968.dev1", "0.5.23"),
+        ("sglang_version", "0.5.23+", "0.5.23"),
         ("tp", "8", "whole number from 1"),
         ("ep", 2.0, "whole number from 1"),
         ("ep", -1, "whole number from 1"),
@@ -848,3 +875,150 @@ def test_name_that_is_none_is_refused_shortly(name: str) -> None:
 
 def test_build_of_ones_own_counts_as_its_release() -> None:
     assert ask("flashinfer_cutlass", "0.5.23+cu130", "12.0", FP4).verdict == "supported"
+
+
+# --- what was found by trying each way out ----------------------------------------------------------------------------
+
+TEN_TWELVE = Query(sglang_version="0.5.23", compute_capability="12.0", quantization=FP4, tp=8)
+
+
+@pytest.mark.parametrize("tp", [True, 1.0])
+def test_size_that_is_no_whole_number_is_not_filled_from_args(tp: Any) -> None:
+    with pytest.raises(CompatError, match="give a whole number from 1"):
+        judge(replace(TEN_TWELVE, tp=tp, args={"tp-size": 8}), ())
+
+
+@pytest.mark.parametrize("value", [[None], [False], None, False, ["a", "b"], {"a": 1}])
+def test_argument_in_a_list_of_one_counts_as_the_argument_alone(value: Any) -> None:
+    found = judge(replace(TEN_TWELVE, backend="flashinfer_cutlass", args={"attention-backend": value}), ())
+    assert (found.verdict, [part for part in found.parts if part.part == "attention"]) == ("supported", [])
+
+
+def test_secret_that_is_given_twice_is_not_shown() -> None:
+    for one, other in (("hunter2", "hunter3"), ("s" * 80, "t" * 80)):
+        with pytest.raises(CompatError) as error:
+            judge(replace(TEN_TWELVE, args={"api-key": one, "--api_key": other}))
+        assert str(error.value) == "reading args: api-key is two values; give it once"
+
+
+def test_argument_with_a_name_that_is_none_is_shown_in_one_short_line() -> None:
+    with pytest.raises(CompatError) as error:
+        judge(replace(TEN_TWELVE, args={"a\n" + "x" * 500: 1, "a\n" + "X" * 500: 1, ("a-\n" + "x" * 500): 10**5000}))
+    assert "\n" not in str(error.value) and len(str(error.value)) < 200
+
+
+def test_names_of_no_quantization_do_not_contradict_each_other() -> None:
+    for one, other in (("none", "unquant"), ("unquant", "none")):
+        found = judge(replace(TEN_TWELVE, quantization=one, args={"quantization": other}), ())
+        assert next(part.value for part in found.parts if part.part == "quantization") == "none"
+    with pytest.raises(CompatError, match="it is 'none', and args say 'fp8'"):
+        judge(replace(TEN_TWELVE, quantization="none", args={"quantization": "fp8"}))
+
+
+def test_machine_is_read_for_a_release_that_was_not_read_too() -> None:
+    with pytest.raises(CompatError, match="CUDA toolkit's version 'garbage'"):
+        judge(replace(TEN_TWELVE, sglang_version="0.5.24", cuda_toolkit="garbage"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0.5.23+cu130", "0.5.23"),
+        ("v0.5.12.post1+g0123abc.d20260101", "0.5.12.post1"),
+        ("0.5.10rc0+x", "0.5.10rc0"),
+        ("0.5.24.dev12+g0123abc", "0.5.24.dev12+g0123abc"),
+        ("Main", "main"),
+    ],
+)
+def test_own_build_of_a_release_is_the_release_and_one_of_a_development_state_is_not(text: str, found: str) -> None:
+    assert compat_match.read_release(text) == found
+
+
+@pytest.mark.parametrize("version", ["0.7.2.dev20260101", "0.6.8.post1.dev3", "0.7.2rc1.dev1"])
+def test_nightly_flashinfer_is_none_that_was_read(version: str) -> None:
+    assert compat_match.read_flashinfer(f"{version}+cu130") == version
+    found = judge(replace(TEN_TWELVE, backend="flashinfer_cutlass", flashinfer_version=version), ())
+    assert found.verdict == "unknown"
+
+
+def test_filled_query_says_what_was_judged() -> None:
+    args = {
+        "moe_runner_backend": "triton",
+        "--tp": 8,
+        "ep-size": ["4"],
+        "moe-a2a-backend": "deepep",
+        "quantization": "fp8",
+    }
+    found = compat.filled(Query(sglang_version="v0.5.23", compute_capability="sm120", args=args))
+    assert found == Query("triton", "0.5.23", "0.7.2", "12.0", "fp8", 8, 4, "deepep", args)
+    bare = compat.filled(Query(sglang_version="main"))
+    assert (bare.flashinfer_version, bare.compute_capability, bare.quantization) == ("", None, "none")
+
+
+def test_refused_backend_and_driver_are_both_told_with_the_backend() -> None:
+    found = judge(replace(TEN_TWELVE, backend="flashinfer_trtllm", driver_version="570.1"), ())
+    assert found.reason.endswith(
+        "and install a driver that does: ansible-playbook deploy.yml -e backend=flashinfer_cutlass"
+    )
+
+
+@pytest.mark.parametrize("by_args", [True, False])
+def test_refused_all_to_all_is_taken_out_and_what_is_refused_without_it_changed(by_args: bool) -> None:
+    name = "mooncake"
+    query = replace(TEN_TWELVE, sglang_version="0.5.3.post1", compute_capability="10.0", backend="flashinfer_cutlass")
+    query = replace(query, args={"moe_a2a_backend": name}) if by_args else replace(query, moe_a2a_backend=name)
+    found = judge(query, ())
+    assert found.reason.endswith(
+        "; take out --moe-a2a-backend mooncake in sglang_server_args: ansible-playbook preflight.yml"
+    )
+    worse = judge(replace(query, quantization="fp8"), ())
+    assert worse.commands == ("ansible-playbook preflight.yml -e backend=flashinfer_trtllm",)
+    assert "take out --moe-a2a-backend mooncake in sglang_server_args and use flashinfer_trtllm: " in worse.reason
+
+
+def test_argument_is_no_way_out_when_nothing_runs_the_model() -> None:
+    args = {"attention-backend": "trtllm_mla"}
+    query = replace(TEN_TWELVE, sglang_version="0.5.12.post1", compute_capability="8.0", args=args)
+    found = judge(replace(query, backend="flashinfer_cutlass"), ())
+    assert "in sglang_server_args" not in found.reason
+    assert found.reason.endswith(
+        "nothing that was read runs this here: change the model or its parallelism, or the GPU, then look again: "
+        "ansible-playbook preflight.yml"
+    )
+
+
+def test_other_release_is_named_when_no_change_of_arguments_is_enough() -> None:
+    # NVFP4 needs Marlin there, which came with 0.5.13; the argument that is wrong now is right then.
+    args = {"fp4-gemm-backend": "marlin"}
+    query = Query("auto", "0.5.10", "", "9.0", FP4, 8, args=args)
+    found = judge(query, ("0.5.10", "0.5.13", "0.5.12.post1"))
+    assert found.commands == ("ansible-playbook deploy.yml -e sglang_version=0.5.13",)
+    assert found.reason.endswith("take SGLang 0.5.13, where it runs with a difference: " + found.commands[0])
+
+
+def test_every_command_of_a_refusal_is_not_refused_when_it_is_followed() -> None:
+    for release in ("0.5.0rc2", "0.5.3.post1", "0.5.23"):
+        for backend in ("auto", "marlin", "flashinfer_trtllm"):
+            for capability in (None, "8.0", "12.0"):
+                for a2a, driver in (("none", ""), ("mooncake", ""), ("flashinfer", "550.1")):
+                    query = Query(backend, release, "", capability, FP4, 8, 8, a2a, driver_version=driver)
+                    found = judge(query, ("0.5.23", "0.5.12.post1", "0.5.10"))
+                    for command in found.commands:
+                        _follow(query, found.reason, command)
+
+
+def _follow(query: Query, reason: str, command: str) -> None:
+    assert reason.endswith(command) or f"{command}, or take" in reason
+    told = dict(re.findall(r"-e (\w+)=(\S+)", command))
+    if "take out --moe-a2a-backend" in reason:
+        query = replace(query, moe_a2a_backend="none")
+    if "install a driver" in reason:
+        query = replace(query, driver_version="")
+    if told or "take out" in reason:
+        assert judge(replace(query, **told), ()).verdict != "unsupported", (query, command)
+
+
+def test_number_that_python_does_not_write_is_an_error_like_others() -> None:
+    for change in ({"tp": 10**5000}, {"compute_capability": 10**5000}, {"args": {"tp-size": 10**5000}}):
+        with pytest.raises(CompatError, match=r"\(a huge number\)"):
+            judge(replace(TEN_TWELVE, **change), ())

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import compat_gather
-from ansible_collections.tokforge.sglang.plugins.module_utils.compat import CompatError, Query
+from ansible_collections.tokforge.sglang.plugins.module_utils.compat import CompatError, Query, filled
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Gpu, Report
+from ansible_collections.tokforge.sglang.plugins.modules import backend_check
 
 MODULE = "ansible_collections.tokforge.sglang.plugins.modules.backend_check"
 MOE = {
@@ -67,6 +69,10 @@ def test_verdict_of_a_case_that_is_given_in_full() -> None:
     assert answer["parts"][0]["part"] == "moe"
     assert any(line.startswith("flashinfer-python ") for line in answer["source"])
     assert (answer["query"]["compute_capability"], answer["notes"]) == ("12.0", [])
+    assert answer["query"]["flashinfer_version"] == "0.6.11.post1"
+    assert set(answer) >= set(yaml.safe_load(backend_check.RETURN))
+    assert set(answer) - {"changed", "invocation"} == set(yaml.safe_load(backend_check.RETURN))
+    assert set(answer["parts"][0]) == set(yaml.safe_load(backend_check.RETURN)["parts"]["contains"])
     assert "hunter2" not in json.dumps(answer)
 
 
@@ -85,6 +91,28 @@ def test_machine_without_a_gpu_says_so_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in answer["reason"]
     assert answer["query"]["quantization"] == "none"
     assert len(answer["notes"]) == 1
+
+
+def test_arguments_say_what_the_options_leave_out_and_the_answer_shows_it() -> None:
+    args = {"--moe-runner-backend": "flashinfer_cutedsl", "tensor_parallel_size": 8, "quantization": "modelopt_fp4"}
+    answer = run(
+        sglang_version="0.5.10.post1", compute_capability="sm120", flashinfer_version="0.6.7.post3+cu130", args=args
+    )
+    assert (answer["verdict"], answer["commands"]) == ("supported_but", [])
+    assert "cutlass_moe_fp4" in answer["reason"]
+    assert answer["query"] == {
+        "backend": "flashinfer_cutedsl", "sglang_version": "0.5.10.post1", "flashinfer_version": "0.6.7.post3",
+        "compute_capability": "12.0", "quantization": "modelopt_fp4", "tp": 8, "ep": 1, "moe_a2a_backend": "none",
+        "cuda_toolkit": "", "driver_version": "",
+    }  # fmt: skip
+
+
+def test_options_are_documented_as_they_are() -> None:
+    options = yaml.safe_load(backend_check.DOCUMENTATION)["options"]
+    asked = {"backend", "sglang_version", "flashinfer_version", "compute_capability", "quantization", "tp", "ep"}
+    assert asked | {"moe_a2a_backend", "args", "gather"} <= set(options)
+    for task in yaml.safe_load(backend_check.EXAMPLES):
+        assert set(task.get("tokforge.sglang.backend_check", {})) <= set(options)
 
 
 def gpus(*capabilities: tuple[int, int] | None, driver: str = "580.95.05") -> Report:
@@ -164,6 +192,16 @@ def test_environment_and_model_that_are_not_there_are_errors(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text('{"num_hidden_layers": "two"}')
     with pytest.raises(CompatError, match="reading the quantization of"):
         compat_gather.complete(query, never, None, str(tmp_path))
+
+
+def test_quantization_of_the_arguments_counts_before_the_models(tmp_path: Path) -> None:
+    # A model without quantization may be quantized as it loads.
+    (tmp_path / "config.json").write_text(json.dumps(MOE))
+    query = Query(
+        sglang_version="0.5.23", compute_capability="9.0", driver_version="580", args={"--quantization": "fp8"}
+    )
+    found = compat_gather.complete(query, never, None, str(tmp_path)).query
+    assert (found.quantization, filled(found).quantization) == ("", "fp8")
 
 
 def test_quantization_comes_from_the_models_files(tmp_path: Path) -> None:
