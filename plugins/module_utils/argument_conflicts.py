@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import argument_rules
 from ansible_collections.tokforge.sglang.plugins.module_utils.argument_view import Bound, Rule, View
 from ansible_collections.tokforge.sglang.plugins.module_utils.flags import canonical
-from ansible_collections.tokforge.sglang.plugins.module_utils.releases import Release, ReleaseError, sort_key
+from ansible_collections.tokforge.sglang.plugins.module_utils.releases import Release, in_span
 from ansible_collections.tokforge.sglang.plugins.module_utils.server_args import Problem
 
 _NAMES = frozenset(
@@ -36,21 +36,6 @@ def find(args: Mapping[str, Any], release: Release, env: Mapping[str, Any] | Non
     return sorted(found, key=lambda problem: problem.flag)
 
 
-def within(span: str, version: str) -> bool:
-    """Whether a release is in a span: "first..last" with both of them, either end open; "" is every release.
-
-    A version that is no release's name (a checkout's) is newer than all of them.
-    """
-    if not span:
-        return True
-    first, _dots, last = span.partition("..")
-    try:
-        key = sort_key(version)
-    except ReleaseError:
-        return not last
-    return (not first or sort_key(first) <= key) and (not last or key <= sort_key(last))
-
-
 def _by_flag(args: Mapping[str, Any], release: Release) -> dict[str, Any]:
     """The arguments under the names that the rules use: up to 0.5.12 tp-size is but an alias of its flag."""
     found: dict[str, Any] = {}
@@ -63,7 +48,7 @@ def _by_flag(args: Mapping[str, Any], release: Release) -> dict[str, Any]:
 
 def _outside(bound: Bound, view: View, release: Release) -> Iterator[Problem]:
     value = view.number(bound.flag)
-    if value is None or not within(bound.sglang, release.version) or bound.holds(value):
+    if value is None or not in_span(release.version, bound.sglang) or bound.holds(value):
         return
     yield Problem(
         bound.flag,
@@ -72,7 +57,7 @@ def _outside(bound: Bound, view: View, release: Release) -> Iterator[Problem]:
 
 
 def _broken(rule: Rule, view: View, release: Release) -> Iterator[Problem]:
-    if within(rule.sglang, release.version) and rule.broken(view):
+    if in_span(release.version, rule.sglang) and rule.broken(view):
         given = [name for name in rule.flags if view.given(name)] or [rule.flags[0]]
         values = ", ".join(f"{name} {view.shown(name)}" for name in given)
         message = f"--{given[0]}: {rule.message} in SGLang {release.version} ({values}); {rule.remedy}"

@@ -160,22 +160,6 @@ def is_version(text: str) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=1024)
-def _key(version: str) -> tuple[tuple[int, ...], int, int, int]:
-    return releases.sort_key(version)
-
-
-def in_versions(version: str, spec: str) -> bool:
-    """Whether a version is in "a..b", "a..", "..b" or is "a"; everything is in "". Both ends belong to it."""
-    if not spec:
-        return True
-    first, dots, last = spec.partition("..")
-    key = _key(version)
-    if not dots:
-        return key == _key(spec)
-    return (not first or _key(first) <= key) and (not last or key <= _key(last))
-
-
 def in_capabilities(capability: Capability, spec: str) -> bool:
     """Whether a compute capability is in "12.*", "9.0..", "..8.9" or one of several with | between them."""
     return any(_in_capability_range(capability, one) for one in spec.split("|"))
@@ -216,14 +200,14 @@ def in_numbers(version: str, spec: str) -> bool:
 
 def flashinfer_was_read(version: str) -> bool:
     """Whether the version lies between the oldest and the newest that were read."""
-    return is_version(version) and in_versions(version, "..".join(compat_data.FLASHINFER_READ))
+    return is_version(version) and releases.in_span(version, "..".join(compat_data.FLASHINFER_READ))
 
 
 def holds(row: Row, case: Case) -> bool:
     """Whether all of a row's conditions but part and backend hold."""
     return (
-        in_versions(case.sglang, row.sglang)
-        and (not row.flashinfer or (is_version(case.flashinfer) and in_versions(case.flashinfer, row.flashinfer)))
+        releases.in_span(case.sglang, row.sglang)
+        and (not row.flashinfer or (is_version(case.flashinfer) and releases.in_span(case.flashinfer, row.flashinfer)))
         and (not row.capability or (case.capability is not None and in_capabilities(case.capability, row.capability)))
         and (not row.quantization or case.quantization in row.quantization)
         and (not row.not_quantization or case.quantization not in row.not_quantization)

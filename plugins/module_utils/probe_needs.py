@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import Proof
-from ansible_collections.tokforge.sglang.plugins.module_utils.releases import ReleaseError, sort_key
+from ansible_collections.tokforge.sglang.plugins.module_utils.releases import in_span
 
 _CUTEDSL = "sglang/srt/layers/moe/moe_runner/flashinfer_cutedsl.py"
 _CUTLASS = "sglang/srt/layers/moe/cutlass_moe.py"
@@ -237,15 +237,6 @@ def of(backend: str, version: str, quantization: str) -> tuple[Need, ...]:
         need
         for need in NEEDS
         if need.backend == backend
-        and _within(version, need.sglang)
+        and in_span(version, need.sglang)
         and (not need.quantization or (quantization or "none") in need.quantization)
     )
-
-
-def _within(version: str, releases: str) -> bool:
-    first, _dots, last = releases.partition("..")
-    try:
-        asked = sort_key(version)
-    except ReleaseError:
-        return not last
-    return (not first or sort_key(first) <= asked) and (not last or asked <= sort_key(last))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,26 @@ def sort_key(version: str) -> tuple[tuple[int, ...], int, int, int]:
     numbers, stage, count, post = match.groups()
     rank = {"a": 0, "b": 1, "rc": 2, None: 3}[stage]
     return tuple(int(part) for part in numbers.split(".")), rank, int(count or 0), int(post or -1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _key(version: str) -> tuple[tuple[int, ...], int, int, int]:
+    return sort_key(version)
+
+
+def in_span(version: str, span: str) -> bool:
+    """Whether a version is in "a..b", "a..", "..b" or is "a"; everything is in "". Both ends belong to it.
+
+    A text that is no version's name (a checkout's) is newer than all of them.
+    """
+    first, dots, last = span.partition("..")
+    try:
+        key = _key(version)
+    except ReleaseError:
+        return not span or (bool(dots) and not last)
+    if not dots:
+        return not span or key == _key(span)
+    return (not first or _key(first) <= key) and (not last or key <= _key(last))
 
 
 def known(lane: str | None = None) -> tuple[str, ...]:

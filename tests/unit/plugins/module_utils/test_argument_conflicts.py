@@ -387,7 +387,7 @@ def test_problems_come_sorted_by_flag() -> None:
     ],
 )
 def test_span_has_both_its_ends_and_a_checkout_is_newer_than_all(span: str, version: str, inside: bool) -> None:
-    assert argument_conflicts.within(span, version) is inside
+    assert releases.in_span(version, span) is inside
 
 
 def test_every_fact_has_proofs_in_releases_that_it_speaks_for() -> None:
@@ -398,5 +398,5 @@ def test_every_fact_has_proofs_in_releases_that_it_speaks_for() -> None:
         for proof in proofs:
             name, version = proof.wheel.split()
             assert name == "sglang" and version in RELEASES
-            assert argument_conflicts.within(span, version), proof
+            assert releases.in_span(version, span), proof
     assert list(argument_rules.proofs()) == [proof for _span, proofs in facts for proof in proofs]
