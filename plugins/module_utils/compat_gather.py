@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import model_shape, moe_config_look, site_packages
+from ansible_collections.tokforge.sglang.plugins.module_utils import model_files, model_shape, site_packages
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_match import CompatError
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_query import Query, names_quantization
 from ansible_collections.tokforge.sglang.plugins.module_utils.config_values import ShapeError
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
-from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config import MoeConfigError
+from ansible_collections.tokforge.sglang.plugins.module_utils.model import ModelError
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _with_versions(query: Query, venv: str, notes: list[str]) -> Query:
 def quantization_of(model: str) -> str:
     """SGLang's name for the quantization of a model directory, "none" for none. Raises CompatError."""
     try:
-        config, quant = moe_config_look.read_model(model)
+        config, quant = model_files.read(model)
         return model_shape.read(config, quant).quantization or "none"
-    except (MoeConfigError, ShapeError) as exc:
+    except (ModelError, ShapeError) as exc:
         raise CompatError(f"reading the quantization of {model}: {exc}") from exc

@@ -116,6 +116,9 @@ def read_config(directory: str) -> dict[str, Any]:
             f"cannot use model directory {directory}: {why}; give the directory that holds config.json", path=directory
         )
     path = os.path.join(directory, "config.json")
+    # A pipe would be waited for.
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ModelError(f"cannot use model config {path}: it is no file; copy the file again", path=directory)
     try:
         with open(path, encoding="utf-8") as handle:
             config = json.load(handle)

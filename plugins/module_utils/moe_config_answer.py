@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import moe_config, moe_config_path
+from ansible_collections.tokforge.sglang.plugins.module_utils.model_files import shown
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config import Key
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_judge import (
     Asked,
@@ -18,7 +19,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_judge i
     Nearby,
     judge_directory,
 )
-from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_look import Listing, Place, read_entry, shown
+from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_look import Listing, Place, read_entry
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_path import Path
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_request import Question
 

@@ -1,21 +1,19 @@
 # Copyright (c) 2026, the tokforge.sglang contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads what an answer about tuning files needs: a model's config.json, and a directory of tuned files."""
+"""Reads what an answer about tuning files needs of a directory of them."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils.model_files import shown
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config import (
     Key,
-    MoeConfigError,
     down_key,
     lookup_directories,
 )
@@ -26,8 +24,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_judge i
 MOST_FILES = 20_000
 MOST_DIRECTORIES = 200
 LARGEST_CONFIG_BYTES = 1 << 20
-LARGEST_MODEL_BYTES = 64 << 20
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -149,45 +145,8 @@ def read_entry(place: Place, entry: Entry) -> str:
         raise ContentError("it is no UTF-8 text") from exc
 
 
-def read_model(directory: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """config.json of a model, and hf_quant_config.json where it has one. Raises MoeConfigError when there is none."""
-    config = _object(os.path.join(directory, "config.json"))
-    if config is None:
-        raise MoeConfigError(f"cannot use the model {shown(directory)}: it has no config.json; give its directory")
-    return config, _object(os.path.join(directory, "hf_quant_config.json"))
-
-
-def _object(path: str) -> Mapping[str, Any] | None:
-    """A JSON object, None without such a file."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise MoeConfigError(f"cannot read {shown(path)}: it is no file; copy it again")
-        with open(path, "rb") as handle:
-            content = handle.read(LARGEST_MODEL_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as exc:
-        raise MoeConfigError(f"cannot read {shown(path)}: {exc.strerror}; make it readable") from exc
-    except ValueError as exc:
-        raise MoeConfigError(f"cannot read {shown(path)}: it is no path") from exc
-    if len(content) > LARGEST_MODEL_BYTES:
-        raise MoeConfigError(f"cannot use {shown(path)}: it has more than {LARGEST_MODEL_BYTES} bytes; copy it again")
-    try:
-        given = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as exc:
-        raise MoeConfigError(f"cannot use {shown(path)}: it is no valid JSON; copy it again") from exc
-    if not isinstance(given, dict):
-        raise MoeConfigError(f"cannot use {shown(path)}: it is no JSON object; copy it again")
-    return given
-
-
 def quantization_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """`quantization_config`, also of a text model one level down; empty without one."""
     parts = [config, *(config.get(name) for name in ("text_config", "language_config", "llm_config"))]
     found = (part.get("quantization_config") for part in parts if isinstance(part, Mapping))
     return next((settings for settings in found if isinstance(settings, Mapping)), {})
-
-
-def shown(path: str) -> str:
-    """A path as it can be printed: no control characters, and what is no text is escaped."""
-    return _CONTROL.sub("?", path).encode("utf-8", "backslashreplace").decode("utf-8")

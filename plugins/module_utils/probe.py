@@ -22,6 +22,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     gpu,
     gpu_look,
     model,
+    model_files,
     probe_inside,
     probe_plan,
     probe_record,
@@ -133,13 +134,13 @@ def read(request: Request) -> Target:
     directory = str(content.model.get("path") or "")
     try:
         config = model.read_config(directory)
+        quant = model_files.read_quantization(directory)
     except model.ModelError as error:
         raise UnfitError(f"cannot probe release {number} below {root}: {error}") from error
     venv = os.path.join(root, "venvs", content.environment)
     marker, raw = _object(os.path.join(venv, "environment.json"))
     gate = marker.get("autotune_gate")
     tuned = gate.get("backends") if isinstance(gate, dict) else None
-    quant = os.path.join(directory, "hf_quant_config.json")
     # The last one of a name counts.
     argv = [*content.argv, *(["--moe-runner-backend", request.backend] if request.backend else [])]
     return Target(
@@ -151,7 +152,7 @@ def read(request: Request) -> Target:
             env=content.env,
             version=content.sglang_version,
             config=config,
-            quant=_object(quant)[0] if os.path.exists(quant) else None,
+            quant=quant,
             tuned=frozenset(tuned) if isinstance(tuned, dict) else None,
         ),
         served=not request.backend and os.path.isfile(os.path.join(release.path, release_store.PROVEN)),

@@ -9,7 +9,6 @@ it is about.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     hub_reach,
     memory_plan,
     model,
+    model_files,
     model_shape,
     package_skew,
     proc,
@@ -237,10 +237,9 @@ def look_at_model(asked: Asked) -> _Model:
         return _Model(downloaded=source.kind == "directory")
     index = None if asked.random_weights else weight_index.read(path)
     try:
-        quant = _object(os.path.join(path, "hf_quant_config.json"))
-    except (OSError, ValueError, RecursionError) as error:
-        message = f"cannot use {os.path.join(path, 'hf_quant_config.json')}: {error}"
-        return _Model(None, index, findings=(Finding(FAIL, "model", message, "copy the model again"),))
+        quant = model_files.read_quantization(path)
+    except model.ModelError as error:
+        return _Model(None, index, findings=(Finding(FAIL, "model", str(error)),))
     return _shape_of(config, quant, index)
 
 
@@ -252,18 +251,6 @@ def _shape_of(
     except model_shape.ShapeError as error:
         return _Model(findings=(Finding(FAIL, "model", f"{error} (config.json)", "copy the model again"),))
     return _Model(shape, index)
-
-
-def _object(path: str) -> dict[str, Any] | None:
-    """The JSON object in a file, None when there is no file. Raises OSError and ValueError."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
-    except FileNotFoundError:
-        return None
-    if not isinstance(found, dict):
-        raise ValueError("it holds no JSON object")
-    return found
 
 
 # --- the backend ------------------------------------------------------------------------------------------------------

@@ -197,6 +197,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     gpu_look,
+    model_files,
     model_shape,
     moe_config,
     moe_config_answer,
@@ -204,6 +205,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     moe_config_request,
     server_args,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.model import ModelError
 from ansible_collections.tokforge.sglang.plugins.module_utils.releases import ReleaseError
 
 
@@ -212,7 +214,7 @@ def request(given: dict[str, Any], capability: tuple[int, int] | None) -> moe_co
     shape = None
     settings: Mapping[str, Any] = {}
     if given["model"] is not None:
-        config, quant = moe_config_look.read_model(given["model"])
+        config, quant = model_files.read(given["model"])
         shape = model_shape.read(config, quant)
         settings = moe_config_look.quantization_settings(config)
     block = given["block_shape"]
@@ -305,7 +307,7 @@ def main() -> None:
             keys = moe_config_answer.keys_of(question, device or moe_config.DEVICE_UNKNOWN)
             listing = moe_config_look.listing(given["directory"], given["sglang_version"], triton, keys)
         result = moe_config_answer.answer(question, device, triton, listing)
-    except (moe_config.MoeConfigError, model_shape.ShapeError, ReleaseError) as error:
+    except (moe_config.MoeConfigError, ModelError, model_shape.ShapeError, ReleaseError) as error:
         module.fail_json(msg=str(error), **getattr(error, "facts", {}))
     result["notes"] += notes
     module.exit_json(changed=False, **result)

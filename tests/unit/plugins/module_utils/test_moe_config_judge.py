@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import moe_config, moe_config_content, moe_config_look
-from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config import Format, Key, Layer, MoeConfigError
+from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config import Format, Key, Layer
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_answer import answer, keys_of, wanted_files
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_content import ContentError
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_judge import (
@@ -526,48 +526,6 @@ def test_wanted_files_of_a_fixed_list_need_no_directory() -> None:
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
-
-
-def test_models_files_are_read(tmp_path: Path) -> None:
-    put(tmp_path, "config.json", content='\ufeff{"a": 1}')
-    assert moe_config_look.read_model(str(tmp_path)) == ({"a": 1}, None)
-    put(tmp_path, "hf_quant_config.json", content='{"b": 2}')
-    assert moe_config_look.read_model(str(tmp_path)) == ({"a": 1}, {"b": 2})
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("{", "it is no valid JSON; copy it again"),
-        ("[" * 100_000, "it is no valid JSON"),
-        ("[]", "it is no JSON object"),
-        ("\x00", "it is no valid JSON"),
-    ],
-)
-def test_damaged_model_is_refused(tmp_path: Path, content: str, said: str) -> None:
-    put(tmp_path, "config.json", content=content)
-    with pytest.raises(MoeConfigError, match=said):
-        moe_config_look.read_model(str(tmp_path))
-
-
-def test_model_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MoeConfigError, match=r"it has no config\.json; give its directory"):
-        moe_config_look.read_model(str(tmp_path))
-    put(tmp_path, "file")
-    with pytest.raises(MoeConfigError, match=r"it has no config\.json"):
-        moe_config_look.read_model(str(tmp_path / "file"))
-    with pytest.raises(MoeConfigError, match="it is no path"):
-        moe_config_look.read_model("/a\x00b")
-    with pytest.raises(MoeConfigError, match="File name too long"):
-        moe_config_look.read_model("/" + "x" * 5000)
-    (tmp_path / "config.json").mkdir()
-    with pytest.raises(MoeConfigError, match="it is no file"):
-        moe_config_look.read_model(str(tmp_path))
-    (tmp_path / "config.json").rmdir()
-    put(tmp_path, "config.json", content='{"a": 1}')
-    monkeypatch.setattr(moe_config_look, "LARGEST_MODEL_BYTES", 3)
-    with pytest.raises(MoeConfigError, match="it has more than 3 bytes"):
-        moe_config_look.read_model(str(tmp_path))
 
 
 def test_quantization_settings_are_found_one_level_down() -> None:
