@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     cuda_driver,
@@ -24,6 +23,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_file import read_object
 
 #: Below <root>/state.
 FILE = "build_tools.json"
@@ -34,7 +34,7 @@ def write(root: str, look: Callable[[], Report] = gpu_look.look) -> dict[str, st
 
     Returns what was noted. Raises OSError.
     """
-    launch = _object(os.path.join(root, "current", "launch.json"))
+    launch = read_object(os.path.join(root, "current", "launch.json"))
     told = launch.get("env")
     env: dict[str, str] = told if isinstance(told, dict) else {}
     found = {} if env.get("SGLANG_USE_CPU_ENGINE") == "1" else choose(root, env, look())
@@ -42,6 +42,28 @@ def write(root: str, look: Callable[[], Report] = gpu_look.look) -> dict[str, st
     if found or os.path.exists(path):
         write_atomic(path, (json.dumps(found, indent=2, sort_keys=True) + "\n").encode(), 0o644)
     return found
+
+
+def toolkit_request(
+    report: Report,
+    env: Mapping[str, str],
+    packages: Mapping[str, str],
+    environment: str,
+    cuda_major: int | None,
+    python: str = "",
+) -> cuda_toolkit.Request:
+    """What the toolkit has to do for a server on these GPUs; before a rollout and at its start the same."""
+    return cuda_toolkit.Request(
+        capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
+        packages=packages,
+        env=env,
+        environment=environment,
+        python=python,
+        cuda_major=cuda_major,
+        driver_cuda=cuda_driver.cuda_of(report.driver_version, report.cuda_version),
+        automatic=True,
+        environment_on_path=True,
+    )
 
 
 def choose(root: str, env: Mapping[str, str], report: Report) -> dict[str, str]:
@@ -56,28 +78,17 @@ def choose(root: str, env: Mapping[str, str], report: Report) -> dict[str, str]:
     if "CUDA_HOME" in env or not report.gpus:
         return found
     environment = os.path.join(root, "current", "venv")
-    marker = _object(os.path.join(environment, "environment.json"))
+    marker = read_object(os.path.join(environment, "environment.json"))
     versions, torch = marker.get("versions"), marker.get("torch")
     major = str(torch.get("cuda") or "").partition(".")[0] if isinstance(torch, dict) else ""
-    request = cuda_toolkit.Request(
-        capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
+    request = toolkit_request(
+        report,
+        env,
         packages=versions if isinstance(versions, dict) else {},
-        env=env,
         environment=os.path.realpath(environment),
         cuda_major=int(major) if major.isdigit() else None,
-        driver_cuda=cuda_driver.cuda_of(report.driver_version, report.cuda_version),
-        environment_on_path=True,
     )
     toolkit = cuda_toolkit.choose(cuda_toolkit.look(request), request)
     if toolkit is not None and not toolkit.unasked:
         found["CUDA_HOME"] = toolkit.home
     return found
-
-
-def _object(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}

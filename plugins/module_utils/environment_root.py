@@ -9,12 +9,12 @@ Without it, removing `bin`, `src` and so on below a root would remove whatever e
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_file import read_object
 
 # The role sglang_destroy looks for it.
 ROOT_MARKER = ".tokforge-sglang"
@@ -64,11 +64,8 @@ def find(root: str, version: str) -> str:
     except OSError:
         return ""
     for name in names:
-        try:
-            with open(os.path.join(venvs, name, ENVIRONMENT_MARKER), encoding="utf-8") as stream:
-                if json.load(stream)["versions"]["sglang"] == version:
-                    return os.path.join(venvs, name)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            # No marker or a damaged one: not complete, so it does not count.
-            continue
+        # Without a marker, or with a damaged one, it is not complete and does not count.
+        versions = read_object(os.path.join(venvs, name, ENVIRONMENT_MARKER)).get("versions")
+        if isinstance(versions, dict) and versions.get("sglang") == version:
+            return os.path.join(venvs, name)
     return ""

@@ -24,7 +24,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.model_quantization
 __all__ = ["LinearAttention", "ModelShape", "ShapeError", "read"]
 
 #: Where the text model's own keys are, in the order in which SGLang looks (read in 0.5.23).
-_TEXT = ("thinker_config", "llm_config", "language_config", "text_config")
+TEXT_KEYS = ("thinker_config", "llm_config", "language_config", "text_config")
 
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts", "num_moe_experts")
 TOP_K = (
@@ -261,7 +261,7 @@ def read(config: Mapping[str, Any], quant: Mapping[str, Any] | None = None) -> M
 def _text_values(top: Values) -> Values:
     """The object with the text model's keys, with what its class has as defaults."""
     text = top
-    for key in _TEXT:
+    for key in TEXT_KEYS:
         inner = top.part(key)
         # A thinker has a text model of its own inside.
         inner = (inner.part("text_config") or inner) if inner else None

@@ -26,8 +26,6 @@ VOCABULARY = 16384
 #: More kinds of layers than that are no kinds.
 _MOST_KINDS = 4
 
-# Where the text model's own keys are, in the order in which SGLang looks (read in 0.5.23).
-_TEXT = ("thinker_config", "llm_config", "language_config", "text_config")
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
 _HEADS = ("num_attention_heads", "n_heads", "n_head")
 # Heads of linear attention, and groups that are shared out with them.
@@ -105,7 +103,7 @@ def cut(config: Mapping[str, Any], quant: Mapping[str, Any] | None, world: World
 
 def _text_path(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The keys that lead to the text model's own ones."""
-    for key in _TEXT:
+    for key in model_shape.TEXT_KEYS:
         inner = config.get(key)
         if isinstance(inner, Mapping):
             return (key, "text_config") if isinstance(inner.get("text_config"), Mapping) else (key,)

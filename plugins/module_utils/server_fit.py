@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    build_tools,
     compat,
     cuda_driver,
     cuda_toolkit,
@@ -427,17 +428,8 @@ def _cuda(asked: Asked, args: Mapping[str, Any], choice: Choice, report: Report)
     lane = releases.get(choice.version).lanes.get(choice.lane) if choice.version in releases.known() else None
     # The release's own environment, in which ninja is as well; its programs come first in the server's PATH.
     packages = {"ninja": "of its lock", "torch": lane.torch, "flashinfer-python": lane.flashinfer or ""} if lane else {}
-    request = cuda_toolkit.Request(
-        capabilities=tuple(sorted({one.compute_capability for one in report.gpus if one.compute_capability})),
-        packages=packages,
-        env=asked.env,
-        environment=environment_root.find(asked.root, choice.version),
-        python=asked.python,
-        cuda_major=wanted[0],
-        driver_cuda=cuda_driver.cuda_of(report.driver_version, report.cuda_version),
-        automatic=True,
-        environment_on_path=True,
-    )
+    environment = environment_root.find(asked.root, choice.version)
+    request = build_tools.toolkit_request(report, asked.env, packages, environment, wanted[0], asked.python)
     judged = cuda_toolkit.check(cuda_toolkit.look(request), request)
     if not compiles_at_start(asked.backend, args):
         judged = [replace(finding, level=WARN) if finding.level == FAIL else finding for finding in judged]

@@ -10,7 +10,6 @@ nothing runs and no connection is held between two looks, and a look costs what 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -32,6 +31,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     startup_process,
     startup_work,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_file import read_object
 from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition, read_new
 from ansible_collections.tokforge.sglang.plugins.module_utils.proc import boot_id
 from ansible_collections.tokforge.sglang.plugins.module_utils.ranks import World
@@ -298,7 +298,7 @@ def _on_cpu(request: Request, report: Report) -> bool:
         return True
     if not request.root:
         return False
-    argv = _object(os.path.join(request.root, "current", "launch.json")).get("argv")
+    argv = read_object(os.path.join(request.root, "current", "launch.json")).get("argv")
     return isinstance(argv, list) and _is_cpu(autotune_cache.read_flags([str(word) for word in argv]))
 
 
@@ -338,13 +338,13 @@ def _expect(request: Request, memory: _Memory, report: Report) -> tuple[World, E
 
 def _launch_environment(request: Request) -> dict[str, str]:
     """What the current release gives its server: known before the launcher has become the server."""
-    found = _object(os.path.join(request.root, "current", "launch.json")).get("env") if request.root else None
+    found = read_object(os.path.join(request.root, "current", "launch.json")).get("env") if request.root else None
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _read_release(request: Request, memory: _Memory) -> None:
     release = os.path.realpath(os.path.join(request.root, "current"))
-    launch, marker = _object(f"{release}/launch.json"), _object(f"{release}/venv/environment.json")
+    launch, marker = read_object(f"{release}/launch.json"), read_object(f"{release}/venv/environment.json")
     argv = launch.get("argv")
     if not isinstance(argv, list):
         return
@@ -377,15 +377,6 @@ def compute_capability(
     except Exception:  # no tool, a driver that hangs, a text that is no number: it is then not known
         return None
     return min(found, default=None)
-
-
-def _object(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 # --- the result ------------------------------------------------------------------------------------------------------

@@ -85,7 +85,6 @@ EXAMPLES = r"""
     root: /opt/sglang
     backend: triton
   register: other
-  failed_when: false
 """
 
 RETURN = r"""

@@ -196,8 +196,10 @@ def test_text_model_inside_a_model_with_pictures_is_the_one_that_is_cut() -> Non
     assert thinker.config["thinker_config"]["text_config"]["num_hidden_layers"] == 1
 
 
-def test_where_the_text_model_is_looked_for_is_what_the_shape_reads() -> None:
-    assert probe_model._TEXT == model_shape._TEXT
+@pytest.mark.parametrize("key", model_shape.TEXT_KEYS)
+def test_text_model_is_cut_wherever_the_shape_reads_it(key: str) -> None:
+    made = cut({"architectures": ["X"], key: QWEN}, None, World(tp=2))
+    assert made.config[key]["num_hidden_layers"] == 1
 
 
 def test_list_that_is_none_of_layers_stays() -> None:
