@@ -19,17 +19,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import probing
 import pytest
 import rollout
 import starting
+from probing import ProbeRoot
 from rollout import Play, Rollout, Running
 from starting import Start
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+from ansible_collections.tokforge.sglang.plugins.module_utils import probe, proc
 
 pytestmark = pytest.mark.real
 
@@ -501,6 +503,43 @@ def start(serving: Rollout, tmp_path: Path) -> Callable[..., Start]:
         return Start(python, serving.root / "models/tiny-moe", tmp_path / name, free_port(), tp)
 
     return begin
+
+
+@pytest.fixture
+def probed(serving: Rollout, tmp_path: Path) -> ProbeRoot:
+    """A root beside the server that serves, with the installed SGLang as its environment."""
+    return ProbeRoot(tmp_path / "probed", serving.environments()[NEWEST].parent, serving.root / "models/tiny-moe")
+
+
+def test_layer_of_one_of_two_ranks_runs_once_and_is_not_probed_again(probed: ProbeRoot) -> None:
+    asked = probe.Request(root=str(probed.root), release=probed.stage(**{"tp-size": 2}), timeout_s=240, force=True)
+    first = probe.carry_out(asked).as_dict()
+    [layer] = [step for step in first["steps"] if step["name"] == "layer"]
+    assert (layer["result"], layer["detail"]) == ("ok", "8 forward passes, with finite output"), first
+    assert first["ok"] and first["autotune"]["expected"] == "not_expected" and first["gpu"] is None
+    assert first["shared_cache"] is True
+    assert not (probed.root / "cache/sglang/flashinfer").exists()
+    again = probe.carry_out(replace(asked, force=False)).as_dict()
+    assert again["recorded"] is True and {step["result"] for step in again["steps"]} == {"skipped"}
+    assert probing.left() == []
+
+
+def test_backend_that_is_not_installed_fails_its_probe_in_a_moment(probed: ProbeRoot) -> None:
+    number = probed.stage("flashinfer_cutlass")
+    answer = probe.carry_out(probe.Request(root=str(probed.root), release=number, timeout_s=60))
+    assert answer.failed is not None
+    assert (answer.failed.name, answer.failed.reason) == ("import", "import_error")
+    assert answer.failed.detail == "importing flashinfer.fused_moe: ModuleNotFoundError: No module named 'flashinfer'"
+    assert answer.steps[-1].result == "skipped"
+
+
+def test_argument_that_crashes_the_server_crashes_its_probe(probed: ProbeRoot) -> None:
+    number = probed.stage(**{"attention-backend": "fa3"})
+    answer = probe.carry_out(probe.Request(root=str(probed.root), release=number, timeout_s=240, steps=("layer",)))
+    assert answer.failed is not None
+    assert answer.failed.lines[-1].startswith("AssertionError: ")
+    assert "FlashAttention v3" in answer.message()
+    assert probing.left() == []
 
 
 def test_start_with_two_ranks_is_followed_over_rotations_until_it_is_ready(start: Callable[..., Start]) -> None:
