@@ -12,7 +12,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import compat_match, compat_releases, releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    compat_data,
+    compat_match,
+    compat_releases,
+    releases,
+    version_order,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import (
     SUPPORTED,
     SUPPORTED_BUT,
@@ -137,10 +143,20 @@ _SWITCH = "enable-flashinfer-allreduce-fusion"
 #: Parts that are a launch argument of their own, which one can change or leave out.
 _ARGUMENTS = ("attention", "dsa", "fp4_gemm", "fp8_gemm", "allreduce_fusion")
 #: What to do about parts that are no argument at all.
-_INSTALL = {"toolkit": "install a CUDA toolkit that does", "driver": "install a driver that does"}
+_INSTALL = {
+    "toolkit": "install a CUDA toolkit that does",
+    "driver": "install a driver that does",
+    "flashinfer": "install the FlashInfer that the release pins",
+}
 _DEPLOY = "ansible-playbook deploy.yml"
 _LOOK = "ansible-playbook preflight.yml"
 _NO_WAY = "nothing that was read runs this here: change the model or its parallelism, or the GPU, then look again"
+_INSTALLED = {"toolkit": "CUDA toolkit", "driver": "driver", "flashinfer": "FlashInfer"}
+#: What other tools and checkpoints call SGLang's quantizations.
+_OTHER_NAMES = {
+    "nvfp4": "modelopt_fp4",
+    "fp4": "modelopt_fp4",
+}
 #: What FlashInfer runs has one of these in its name.
 _FLASHINFER = ("flashinfer", "trtllm", "cutedsl", AUTO)
 
@@ -154,7 +170,13 @@ def judge(query: Query, candidates: Sequence[str] | None = None) -> Verdict:
     asks = _asks(case, backend, query)
     if case.sglang not in compat_releases.RELEASES:
         return _unread_release(case, backend)
-    parts = tuple(part for ask in asks for part in [_part(ask, case)] if part is not None)
+    unknown = _unknown_quantization(case)
+    if unknown:
+        return Verdict(
+            UNKNOWN, f"whether {backend} runs is not known: {unknown}; it is allowed, watch the start", unknown
+        )
+    judged = (*(_part(ask, case) for ask in asks), _old_flashinfer(case))
+    parts = tuple(part for part in judged if part is not None)
     found = _together(parts, backend, case)
     if found.verdict != UNSUPPORTED:
         return found
@@ -394,8 +416,8 @@ def _where(case: Case) -> str:
 def _subject(part: Part) -> str:
     if part.part == "moe":
         return part.value
-    if part.part in ("toolkit", "driver"):
-        return f"{'CUDA toolkit' if part.part == 'toolkit' else 'driver'} {part.value}"
+    if part.part in _INSTALL:
+        return f"{_INSTALLED[part.part]} {part.value}"
     return f"--{part.flag}" if part.flag == _SWITCH else f"--{part.flag} {part.value}"
 
 
@@ -426,6 +448,44 @@ def _together(parts: tuple[Part, ...], backend: str, case: Case) -> Verdict:
     if verdict == UNSUPPORTED and deciding[0].part in ("quantization", "a2a", "toolkit", "driver"):
         alternatives = ()
     return Verdict(verdict, message, why, alternatives, source, parts)
+
+
+def quantizations() -> frozenset[str]:
+    """SGLang's names of quantizations, as far as they are known."""
+    rows = compat_data.ROWS
+    named = {name for row in rows for name in (*row.quantization, *row.not_quantization)}
+    named |= {name for row in rows if row.part == "quantization" for name in row.backends}
+    for version in releases.known():
+        flag = releases.get(version).flag("quantization")
+        named |= {str(choice) for choice in (flag.choices or () if flag else ())}
+    return frozenset(named)
+
+
+def _unknown_quantization(case: Case) -> str:
+    """Why the name of the quantization says nothing, "" when it is one of SGLang's."""
+    known = quantizations()
+    if case.quantization in known:
+        return ""
+    text = case.quantization.lower().replace("_", "-")
+    near = _OTHER_NAMES.get(text) or next(
+        iter(difflib.get_close_matches(case.quantization.lower(), sorted(known), n=1, cutoff=_NEAR)), ""
+    )
+    return f"SGLang has no quantization {case.quantization}" + (f" (did you mean {near}?)" if near else "")
+
+
+def _old_flashinfer(case: Case) -> Part | None:
+    """A FlashInfer that is older than the release's pin: SGLang looks at it when it attends with FlashInfer."""
+    pin = compat_releases.FLASHINFER.get(case.sglang, "")
+    if not pin or version_order.at_least(case.flashinfer, pin) is not False:
+        return None
+    backends = {case.args.get(f"{name}attention-backend", "") for name in ("", "prefill-", "decode-")}
+    attends = "flashinfer" in backends
+    reason = f"SGLang {case.sglang} refuses at start a FlashInfer older than {pin}"
+    source = (f"sglang {case.sglang} sglang/srt/entrypoints/engine.py: assert_pkg_version",)
+    if attends:
+        return Part("flashinfer", "", case.flashinfer, UNSUPPORTED, f"{reason} when it attends with it", (), source)
+    told = f"{reason} when it attends with FlashInfer, which it may choose by itself"
+    return Part("flashinfer", "", case.flashinfer, SUPPORTED_BUT, told, (), source)
 
 
 def _unread_release(case: Case, backend: str) -> Verdict:

@@ -227,7 +227,10 @@ def advice(name: str, value: Any, release: Release) -> str:
     if first is not None:
         return f"it came with {first}; leave it out, or choose that release or a later one"
     names = [known for flag in release.flags.values() for known in (flag.name, *flag.aliases)]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    # argparse takes the beginning of a flag's name; here the whole name is asked for.
+    longer = [known for known in names if known.startswith(f"{name}-")]
+    near = [known for known in longer if known == f"{name}-size"] or longer[: len(longer) == 1]
+    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     if near:
         return f"did you mean --{near[0]}?"
     return f"see `python -m sglang.launch_server --help` of {release.version}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import moe_config, moe_config_path
+from ansible_collections.tokforge.sglang.plugins.module_utils import compat_releases, moe_config, moe_config_path
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_files import shown
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config import Key
 from ansible_collections.tokforge.sglang.plugins.module_utils.moe_config_judge import (
@@ -124,6 +124,8 @@ def _notes(
     notes = list(found.notes)
     if path.reads_configs is False:
         return notes
+    if release not in compat_releases.RELEASES:
+        notes.append(f"SGLang {release} was not read: its files are named as in {compat_releases.NEWEST}, or otherwise")
     if not device and question.layer is not None:
         notes.append("the GPU's product name is not known, so that no file can be said to apply; give device_name")
     if question.layer is not None and question.kept is None:

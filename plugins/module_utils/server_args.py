@@ -223,7 +223,10 @@ def _is_of(item: Any, kind: str, pattern: re.Pattern[str]) -> bool:
         return True
     if isinstance(item, float):
         return kind == flags.FLOAT
-    return isinstance(item, str) and pattern.fullmatch(item) is not None
+    if not isinstance(item, str) or pattern.fullmatch(item) is None:
+        return False
+    # Text that is a number, but none that Python keeps: it would become inf, which no bound catches.
+    return kind != flags.FLOAT or math.isfinite(float(item))
 
 
 def _is_json(text: str) -> bool:

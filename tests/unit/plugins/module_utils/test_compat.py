@@ -450,7 +450,9 @@ def test_flashinfer_that_was_not_read_makes_its_backends_unknown(version: str) -
     found = ask("flashinfer_cutlass", "0.5.23", "12.0", FP4, flashinfer_version=version)
     assert found.verdict == "unknown"
     assert f"FlashInfer {version} was not read" in found.reason
-    assert ask("marlin", "0.5.23", "12.0", FP4, flashinfer_version=version).verdict == "supported"
+    # Of an older one SGLang may refuse to start, whatever the experts run on.
+    marlin = "supported_but" if version == "0.4.1" else "supported"
+    assert ask("marlin", "0.5.23", "12.0", FP4, flashinfer_version=version).verdict == marlin
     # What SGLang itself refuses stays refused.
     assert ask("flashinfer_cutlass", "0.5.23", "12.0", "fp8", flashinfer_version=version).verdict == "unsupported"
 
@@ -1022,3 +1024,35 @@ def test_number_that_python_does_not_write_is_an_error_like_others() -> None:
     for change in ({"tp": 10**5000}, {"compute_capability": 10**5000}, {"args": {"tp-size": 10**5000}}):
         with pytest.raises(CompatError, match=r"\(a huge number\)"):
             judge(replace(TEN_TWELVE, **change), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("NVFP4", "modelopt_fp4"), ("fp4", "modelopt_fp4"), ("MODELOPT_FP4", "modelopt_fp4"),
+     ("compressed_tensors", "compressed-tensors")],
+)  # fmt: skip
+def test_quantization_by_another_name_is_unknown_with_sglangs_name(name: str, near: str) -> None:
+    found = ask("flashinfer_cutlass", "0.5.23", "12.0", name)
+    assert (found.verdict, f"did you mean {near}?" in found.reason) == ("unknown", True)
+
+
+def test_quantization_that_nothing_is_like_is_unknown() -> None:
+    found = ask("flashinfer_cutlass", "0.5.23", "12.0", "zzz")
+    assert found.verdict == "unknown" and "did you mean" not in found.reason
+
+
+@pytest.mark.parametrize(
+    ("release", "flashinfer", "args", "verdict"),
+    [("0.5.23", "0.6.18", {"attention-backend": "flashinfer"}, "unsupported"),
+     ("0.5.23", "0.6.18", {"decode-attention-backend": "flashinfer"}, "unsupported"),
+     ("0.5.23", "0.6.18", {}, "supported_but"),
+     ("0.5.23", "0.7.2", {"attention-backend": "flashinfer"}, "supported"),
+     ("0.5.12.post1", "0.6.11", {"attention-backend": "flashinfer"}, "unsupported"),
+     ("0.5.12.post1", "0.6.12", {"attention-backend": "flashinfer"}, "supported")],
+)  # fmt: skip
+def test_flashinfer_older_than_the_pin(release: str, flashinfer: str, args: dict[str, Any], verdict: str) -> None:
+    found = ask("flashinfer_cutlass", release, "12.0", FP4, flashinfer_version=flashinfer, args=args)
+    assert found.verdict == verdict, found.reason
+    if verdict == "unsupported":
+        assert "refuses at start a FlashInfer older than" in found.reason
+        assert "install the FlashInfer that the release pins" in found.reason

@@ -70,6 +70,9 @@ def release(version: str, *names: str, **more: Any) -> releases.Release:
         ("0.5.23", "speculative-ngram-max-match-window-size", 3, "0.5.10rc0 was the last release with it; leave"),
         ("0.5.23", "no-lora-strict-loading", True, "write `lora-strict-loading: false`"),
         ("0.5.23", "tp-sise", 8, "did you mean --tp-size?"),
+        ("0.5.23", "tp", 8, "did you mean --tp-size?"),
+        ("0.5.12.post1", "ep", 8, "did you mean --ep-size?"),
+        ("0.5.23", "mem-fraction", 0.9, "did you mean --mem-fraction-static?"),
         ("0.5.23", "zzz", 8, "see `python -m sglang.launch_server --help` of 0.5.23"),
     ],
 )  # fmt: skip

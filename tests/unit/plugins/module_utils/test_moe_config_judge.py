@@ -533,3 +533,9 @@ def test_quantization_settings_are_found_one_level_down() -> None:
     assert moe_config_look.quantization_settings({"quantization_config": inner}) == inner
     assert moe_config_look.quantization_settings({"text_config": {"quantization_config": inner}}) == inner
     assert moe_config_look.quantization_settings({"quantization_config": [1], "text_config": 7}) == {}
+
+
+def test_release_that_nobody_read_is_said_to_be_one() -> None:
+    told = [note for note in answer(question(release="0.5.24"), H200, "3.8.0")["notes"] if "was not read" in note]
+    assert told == ["SGLang 0.5.24 was not read: its files are named as in 0.5.23, or otherwise"]
+    assert not [note for note in answer(question(), H200, "3.8.0")["notes"] if "was not read" in note]

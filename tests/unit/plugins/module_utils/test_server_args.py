@@ -218,6 +218,7 @@ def test_value_that_the_flags_own_parser_takes_is_fine(name: str, value: Any) ->
         ("tp-size", "", "not ''"),
         ("mem-fraction-static", "high", "needs a number, not 'high'"),
         ("mem-fraction-static", "nan", "not 'nan'"),
+        ("mem-fraction-static", "1e400", "not '1e400'"),
         ("mem-fraction-static", "0.9 0.8", "needs a number"),
         ("context-length", "1.5Ki", "needs a whole number, also one like 4k or 1Mi, not '1.5Ki'"),
         ("context-length", "4K", "not '4K'"),
