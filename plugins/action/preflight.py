@@ -95,15 +95,16 @@ class ActionModule(ActionBase):
         plain = [finding.as_dict() for finding in findings]
         choice, backend = target.get("choice"), target.get("backend")
         result.update(changed=False, findings=plain, choice=choice, backend=backend)
-        result["report"] = {
-            "verdict": verdict(findings),
-            "counts": counts(findings),
-            "choice": choice,
-            "backend": backend,
-            "findings": plain,
-            "elapsed_s": elapsed_s,
-        }
         if boolean(self._task.args.get("report_only", False)):
+            # Not beside a failure, which would print every finding twice.
+            result["report"] = {
+                "verdict": verdict(findings),
+                "counts": counts(findings),
+                "choice": choice,
+                "backend": backend,
+                "findings": plain,
+                "elapsed_s": elapsed_s,
+            }
             return result
         for finding in findings:
             if finding.level == WARN:

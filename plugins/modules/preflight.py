@@ -147,7 +147,7 @@ report:
     - The worst C(verdict) (ok, warn, fail), the C(counts) in words, C(choice), C(backend), C(findings), and
       C(elapsed_s), the seconds that all checks took.
   type: dict
-  returned: always
+  returned: when O(report_only) is true
 """
 
 from dataclasses import asdict

@@ -171,6 +171,13 @@ def test_report_of_an_earlier_run_does_not_stay(tmp_path: Path) -> None:
     assert (found.code, set(found.report), found.report["gone"]["verdict"]) == (4, {"gone"}, "not_checked")
 
 
+def test_report_without_a_directory_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    found = run(tmp_path, {"box": {}}, {}, "-e", f"sglang_preflight_json={tmp_path}/none/report.json")
+    assert found.code == 2 and found.report == {}
+    assert f"{tmp_path}/none is no directory on the controller" in " ".join(found.output.split())
+    assert "Look at everything" not in found.output
+
+
 def test_driver_that_went_away_is_told_at_once(tmp_path: Path, glm: str) -> None:
     gone = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.82\n"
     env = machine(tmp_path / "smi", gone, 18)
