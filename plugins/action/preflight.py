@@ -232,6 +232,7 @@ def _for_target(values: Mapping[str, Any]) -> dict[str, Any]:
         "random_weights": values.get("sglang_model_random_weights") or False,
         "hub_endpoint": values.get("sglang_hub_endpoint"),
         "controller_s": time.time(),
+        "concurrency": values.get("sglang_benchmark_concurrency") or [1],
     }
 
 

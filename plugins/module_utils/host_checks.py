@@ -227,6 +227,7 @@ def asked_of_server(params: Mapping[str, Any], path: str) -> server_fit.Asked:
         controller_s=params.get("controller_s"),
         force=bool(params.get("force_backend")),
         checkout=source.get("type") == "checkout",
+        concurrency=max(params.get("concurrency") or [1]),
     )
 
 

@@ -82,6 +82,7 @@ class Asked:
     `args` are launch arguments by any spelling, `env` is the server's environment. `models_dir` is where models of the
     hub lie. `manager` is systemd or supervisor. `controller_s` is the controller's time when it sent the task.
     `force`: what is known against the backend only warns. `checkout`: SGLang is a source tree of somebody's own.
+    `concurrency` is the highest that will be measured.
     """
 
     root: str
@@ -99,6 +100,7 @@ class Asked:
     controller_s: float | None = None
     force: bool = False
     checkout: bool = False
+    concurrency: int = 1
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def fit(asked: Asked) -> Fit:
         findings += gpu_checks.check_gpus(report, here, own_processes(asked.root, report), need, used=taken.numbers)
     if known.shape is not None:
         findings += _memory(args, report, known, layout, world, used)
-        findings += _roofline(args, report, known.shape, layout, used)
+        findings += _roofline(asked, args, report, known.shape, layout, used)
     if choice is not None:
         findings += _cuda(asked, args, choice, report)
     return Fit(tuple(findings), choice, backend)
@@ -384,7 +386,12 @@ def _fraction(value: Any) -> float | None:
 
 
 def _roofline(
-    args: Mapping[str, Any], report: Report, shape: model_shape.ModelShape, layout: Layout, used: Sequence[int]
+    asked: Asked,
+    args: Mapping[str, Any],
+    report: Report,
+    shape: model_shape.ModelShape,
+    layout: Layout,
+    used: Sequence[int],
 ) -> list[Finding]:
     """What decoding can reach at most, so that a measurement can be held against it."""
     bandwidths = [one.memory_bandwidth_bytes_s for one in report.gpus if one.index in used]
@@ -392,20 +399,23 @@ def _roofline(
     if not known or len(known) < len(bandwidths):
         return []
     try:
-        bound = roofline.roofline(
-            shape, layout, float(min(known)), kv_cache_dtype=str(args.get("kv-cache-dtype") or "auto")
+        dtype = str(args.get("kv-cache-dtype") or "auto")
+        bound = roofline.roofline(shape, layout, float(min(known)), kv_cache_dtype=dtype)
+        many = roofline.roofline(
+            shape, layout, float(min(known)), batch=max(1, asked.concurrency), kv_cache_dtype=dtype
         )
     except ValueError as error:
         return [Finding(WARN, "roofline", f"cannot say how fast decoding can be: {error}")]
-    return [
-        Finding(
-            OK,
-            "roofline",
-            f"decoding one request reads {bound.step_bytes / 1e9:.2f} GB a token on each GPU, at {min(known) / 1e9:.0f}"
-            f" GB/s no faster than {1e3 * (bound.floor_s or 0):.2f} ms: at most {bound.ceiling_tok_s or 0:.0f} tok/s"
-            " without speculation",
-        )
-    ]
+    told = (
+        f"decoding one request reads {bound.step_bytes / 1e9:.2f} GB a token on each GPU, at {min(known) / 1e9:.0f}"
+        f" GB/s no faster than {1e3 * (bound.floor_s or 0):.2f} ms: at most {bound.ceiling_tok_s or 0:.0f} tok/s"
+        " without speculation"
+    )
+    if many.batch > 1:
+        experts = f", {many.experts_read:.0f} of {shape.experts} experts read" if shape.is_moe else ""
+        told += f"; {many.batch} at once at most {many.ceiling_tok_s or 0:.0f} tok/s"
+        told += f" ({many.step_bytes / 1e9:.2f} GB a step{experts})"
+    return [Finding(OK, "roofline", told)]
 
 
 def compiles_at_start(backend: str, args: Mapping[str, Any]) -> bool:

@@ -63,6 +63,11 @@ options:
   controller_s:
     description: Time on the controller in seconds since 1970. The action plugin fills it in.
     type: float
+  concurrency:
+    description: What will be measured, for the ceiling of decoding. The action plugin fills it in.
+    type: list
+    elements: int
+    default: [1]
   report_only:
     description: Return what is wrong without failing.
     type: bool
@@ -170,6 +175,7 @@ def main() -> None:
             "random_weights": {"type": "bool", "default": False},
             "hub_endpoint": {"type": "str"},
             "controller_s": {"type": "float"},
+            "concurrency": {"type": "list", "elements": "int", "default": [1]},
             "report_only": {"type": "bool", "default": False},
             "model": {"type": "str", "default": "builtin:tiny-moe"},
             "python": {"type": "str", "default": "auto"},

@@ -256,6 +256,10 @@ def test_ceiling_of_decoding_is_told_with_its_figures(machine: Callable[..., Non
     machine(boxes(8))
     [message] = told(fit(asked(glm)), "roofline", OK)
     assert "9.20 GB a token on each GPU, at 1792 GB/s" in message and "at most 195 tok/s" in message
+    [loaded] = told(fit(asked(glm, concurrency=32)), "roofline", OK)
+    # 256 experts of which a token takes 8: 32 tokens reach 256 (1 - (1 - 8/256)^32) of them.
+    assert "; 32 at once at most " in loaded and "163 of 256 experts read" in loaded
+    assert "at once" not in message
     unknown = boxes(8)
     machine(replace(unknown, gpus=tuple(replace(one, memory_bandwidth_bytes_s=None) for one in unknown.gpus)))
     assert told(fit(asked(glm)), "roofline") == []
