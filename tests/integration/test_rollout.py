@@ -401,6 +401,8 @@ def test_server_that_was_stopped_by_hand_is_started_by_the_next_deploy(stopped: 
     deploy_starts_it_again(stopped)
 
 
+# The same way as after a stop by hand, which is above.
+@IN_FULL
 def test_server_that_was_killed_is_started_by_the_next_deploy(serving: Rollout) -> None:
     assert proc.send(serving.must_run(), signal.SIGKILL)
     deploy_starts_it_again(serving)
