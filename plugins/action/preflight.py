@@ -232,7 +232,7 @@ def _for_target(values: Mapping[str, Any]) -> dict[str, Any]:
         "random_weights": values.get("sglang_model_random_weights") or False,
         "hub_endpoint": values.get("sglang_hub_endpoint"),
         "controller_s": time.time(),
-        "concurrency": values.get("sglang_benchmark_concurrency") or [1],
+        "concurrency": values.get("sglang_benchmark_concurrency") or list(benchmark.LADDER),
     }
 
 
@@ -251,13 +251,14 @@ def _served_name(text: str, given: str | None) -> list[Finding]:
 
 def _benchmark(values: Mapping[str, Any]) -> list[Finding]:
     """What the benchmark would say about its parameters after the server was started."""
-    given: dict[str, Any] = {"concurrency": [1], "input_len": 256, "output_len": 64}
+    given: dict[str, Any] = {"concurrency": benchmark.LADDER, "input_len": 256, "output_len": 64}
     for field in fields(benchmark.Parameters):
+        # An empty list of points is the usual ladder.
         value = values.get(f"sglang_benchmark_{field.name}")
-        if value is not None:
+        if value is not None and value != []:
             given[field.name] = value
     try:
-        benchmark.Parameters(**given)
+        benchmark.Parameters(**given, capped=given["concurrency"] is benchmark.LADDER)
     except benchmark.BenchmarkError as error:
         return [Finding(FAIL, "benchmark", str(error))]
     return []

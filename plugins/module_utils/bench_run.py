@@ -2,14 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Running a benchmark: ask the server first, start bench_serving, end it in every case, bring its files back.
+"""Running a benchmark: ask the server first, one at a time, start the engine, end it in every case.
 
-What is run and what its output means is in benchmark.py.
+What is run is in the engine's file, what came out of it is read in bench_collect.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import inspect
 import json
@@ -22,17 +23,16 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import bench_driver, benchmark
+from ansible_collections.tokforge.sglang.plugins.module_utils import bench_driver, bench_progress, proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.bench_engines import Engine
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import BenchmarkError, Parameters, Target
 
 RUNS_KEPT = 20
-# A raw output is some 20 bytes an output token. Above this the machine's memory is at stake when it is parsed.
-MOST_OUTPUT_BYTES = 1 << 30
 _ASK_TIMEOUT_S = 10.0
 _TERM_GRACE_S = 5.0
 _TAIL_BYTES = 8192
@@ -52,11 +52,13 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Collected:
-    """The judged points of a run, and why a point that should be there cannot be read (None: all readable)."""
+class Wanted:
+    """One repetition (counted from 0) that is to be run, the directory it writes to, and its arguments."""
 
-    points: list[dict[str, Any]]
-    failure: str | None
+    concurrency: int
+    repetition: int
+    directory: str
+    arguments: list[str]
 
 
 def new_run_directory(root: str, now_s: float) -> str:
@@ -75,8 +77,9 @@ def new_run_directory(root: str, now_s: float) -> str:
         raise BenchmarkError(
             f"directory for the benchmark's raw output {path}: {error.strerror}; make {root} writable"
         ) from error
-    runs = sorted(entry for entry in os.listdir(bench) if _RUN_NAME.fullmatch(entry))
-    for old in runs[:-RUNS_KEPT]:
+    # The new one is not among them: with a clock that went back it would be the oldest.
+    others = sorted(entry for entry in os.listdir(bench) if _RUN_NAME.fullmatch(entry) and entry != name)
+    for old in others[: -(RUNS_KEPT - 1)]:
         shutil.rmtree(os.path.join(bench, old), ignore_errors=True)
     return path
 
@@ -117,7 +120,7 @@ def check_server(target: Target, api_key: str | None) -> None:
 
 
 def environment(inherited: Mapping[str, str], extra: Mapping[str, str], api_key: str | None) -> dict[str, str]:
-    """Environment of bench_serving.
+    """Environment of the engine.
 
     What is inherited without what would distort it, then `extra`, then the key (never in argv).
     """
@@ -130,28 +133,101 @@ def environment(inherited: Mapping[str, str], extra: Mapping[str, str], api_key:
     return env
 
 
-def output_file(run_dir: str, concurrency: int) -> str:
-    """File of one point; new in a new run directory, so its last line is this run's."""
-    return os.path.join(run_dir, f"concurrency-{concurrency}.jsonl")
+def wanted(engine: Engine, parameters: Parameters, target: Target, run_dir: str) -> list[Wanted]:
+    """All that is to be run, in order. Makes the directories: a new one each, so what is in it is this run's."""
+    found = []
+    for concurrency in parameters.concurrency:
+        for repetition in range(parameters.repetitions):
+            directory = os.path.join(run_dir, f"concurrency-{concurrency}", f"repetition-{repetition + 1}")
+            try:
+                os.makedirs(directory, mode=0o700)
+                for path, text in engine.files(directory).items():
+                    write_atomic(path, text.encode(), 0o600)
+            except OSError as error:
+                raise BenchmarkError(
+                    f"directory for the benchmark's raw output {directory}: {error.strerror}; give the disk room"
+                ) from error
+            arguments = engine.render(parameters, target, concurrency, repetition, directory)
+            found.append(Wanted(concurrency, repetition, directory, arguments))
+    return found
 
 
-def run_points(
-    python: str, arguments: Sequence[Sequence[str]], run_dir: str, env: Mapping[str, str], timeout_s: float
+def plan(
+    engine: Engine, parameters: Parameters, target: Target, python: str, runs: Sequence[Wanted], run_dir: str
+) -> dict[str, Any]:
+    """What bench_driver.py is to do."""
+    # An engine that cannot empty the prefix cache has it done before each run.
+    flush = {"flush": f"{target.url}/flush_cache", "key_variable": engine.key_variable}
+    added = flush if parameters.flush_cache and not engine.flushes else {}
+    prompts = [parameters.prompts_at(value) for value in parameters.concurrency]
+    return {
+        "parent": os.getpid(),
+        "progress": os.path.join(run_dir, bench_progress.FILE_NAME),
+        "steps": bench_progress.plan(parameters.concurrency, parameters.repetitions, prompts),
+        "runs": [{**engine.entry(python, one.arguments), **added} for one in runs],
+    }
+
+
+@contextlib.contextmanager
+def alone(root: str, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Hold the root's lock on measuring: two at once would measure each other. Waits for the one that holds it."""
+    path = os.path.join(root, "bench", ".lock")
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise BenchmarkError(f"lock of the benchmark {path}: {error.strerror}; make {root} writable") from error
+    try:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise BenchmarkError(
+                        f"benchmark below {root}: another one is running for more than {timeout_s:g} s; "
+                        "wait for it to end, or end the play that runs it"
+                    ) from None
+                sleep(0.5)
+        yield
+    finally:
+        # Closing releases the lock. The engine never inherits it.
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def shown_progress(root: str, run_dir: str) -> Iterator[None]:
+    """Meanwhile `<root>/bench/progress.jsonl` is this run's, so that it can be followed by whoever knows the root."""
+    link = os.path.join(root, "bench", bench_progress.FILE_NAME)
+    fresh = f"{link}.{os.path.basename(run_dir)}"
+    # A convenience: a measurement does not fail for want of it.
+    with contextlib.suppress(OSError):
+        os.symlink(os.path.join(os.path.basename(run_dir), bench_progress.FILE_NAME), fresh)
+        os.replace(fresh, link)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(link)
+
+
+def run_all(
+    python: str, content: Mapping[str, Any], run_dir: str, env: Mapping[str, str], timeout_s: float, engine: str
 ) -> Ended:
-    """Run bench_serving once for each argument list, in one process of `python`, for at most `timeout_s` seconds.
+    """Run what the plan says, in one process of `python`, for at most `timeout_s` seconds.
 
     The process has a session of its own, so that it and all it starts can be ended at once, and Linux kills it when
     this process ends, however that happens. Raises BenchmarkError when `python` cannot be started.
     """
-    plan = os.path.join(run_dir, "plan.json")
+    path = os.path.join(run_dir, "plan.json")
     log = os.path.join(run_dir, "bench.log")
-    content = {"module": benchmark.ENGINE, "parent": os.getpid(), "points": [list(point) for point in arguments]}
-    write_atomic(plan, json.dumps(content, indent=1).encode(), 0o600)
+    write_atomic(path, json.dumps(content, indent=1).encode(), 0o600)
     started = time.monotonic()
     with open(log, "wb", opener=_private) as output:
         try:
             process = subprocess.Popen(
-                [python, "-", plan],
+                [python, "-", path],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -163,7 +239,7 @@ def run_points(
             raise BenchmarkError(
                 f"start of the benchmark with {python}: {error.strerror}; install the environment first"
             ) from error
-        failure = _wait(process, inspect.getsource(bench_driver).encode(), timeout_s)
+        failure = _wait(process, inspect.getsource(bench_driver).encode(), timeout_s, engine)
     return Ended(failure, tail(log), time.monotonic() - started)
 
 
@@ -171,20 +247,20 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _wait(process: subprocess.Popen[bytes], source: bytes, timeout_s: float) -> str | None:
+def _wait(process: subprocess.Popen[bytes], source: bytes, timeout_s: float, engine: str) -> str | None:
     try:
         process.communicate(source, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         end_group(process)
-        return f"bench_serving did not end within {timeout_s:g} s"
+        return f"{engine} did not end within {timeout_s:g} s"
     except BaseException:
         end_group(process)
         raise
     if process.returncode == 0:
         return None
     if process.returncode < 0:
-        return f"bench_serving was ended by signal {-process.returncode} ({signal.Signals(-process.returncode).name})"
-    return f"bench_serving failed at point {process.returncode} of this run"
+        return f"{engine} {proc.killed(-process.returncode)}"
+    return f"{engine} failed at repetition {process.returncode} of this run, all points counted"
 
 
 def end_group(process: subprocess.Popen[bytes], grace_s: float = _TERM_GRACE_S) -> None:
@@ -202,47 +278,17 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
+def content(path: str) -> bytes:
+    """The bytes of a file, none when it was never written."""
+    try:
+        with open(path, "rb") as handle:
+            return handle.read()
+    except FileNotFoundError:
+        return b""
+
+
 def tail(path: str) -> str:
     """The last lines of a log, however long it is."""
     with open(path, "rb") as handle:
         handle.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
         return "\n".join(handle.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
-
-
-def collect(run_dir: str, parameters: Parameters, random_weights: bool, hidden: Sequence[str]) -> Collected:
-    """Read, redact and judge what the run wrote. `hidden` are secrets that must not stay in the files."""
-    points: list[dict[str, Any]] = []
-    failures: list[str] = []
-    for concurrency in parameters.concurrency:
-        path = output_file(run_dir, concurrency)
-        try:
-            result = _read_output(path)
-            clean = benchmark.redact(result, hidden)
-        except FileNotFoundError:
-            # The process' own failure says why; a point that is not there is named by judge_run.
-            continue
-        except BenchmarkError as error:
-            _hide(path, hidden)
-            failures.append(f"concurrency {concurrency}: {error}")
-            continue
-        write_atomic(path, clean)
-        points.append(benchmark.judge_point(result, parameters, concurrency, random_weights))
-    return Collected(points, "; ".join(failures) or None)
-
-
-def _hide(path: str, hidden: Sequence[str]) -> None:
-    """Take the secrets out of an output that cannot be read as JSON; it stays as evidence, unless it is too large."""
-    if os.path.getsize(path) > MOST_OUTPUT_BYTES:
-        os.unlink(path)
-        return
-    with open(path, "rb") as handle:
-        data = handle.read()
-    write_atomic(path, benchmark.hide(data, hidden))
-
-
-def _read_output(path: str) -> dict[str, Any]:
-    size = os.path.getsize(path)
-    if size > MOST_OUTPUT_BYTES:
-        raise BenchmarkError(f"benchmark output in {path}: {size} bytes are too many to judge; use fewer prompts")
-    with open(path, "rb") as handle:
-        return benchmark.parse_output(handle.read(), path)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,3 +15,14 @@ if TYPE_CHECKING:
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is a whole number as we write them: Python counts true as 1, and 2.0 is not what we write."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def finite(value: object) -> float | None:
+    """`value` as a finite number, else None. A bool is no number here although Python says so."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -151,6 +151,18 @@ def _owned(request: Request) -> dict[str, Any]:
     return owned
 
 
+# Places that a server writes to, and what is not the user's to set.
+_PLACES = (
+    "SGLANG_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "HF_HOME",
+    "XDG_CACHE_HOME",
+)
+_FIXED = ("HF_HUB_OFFLINE", "SGLANG_USE_CPU_ENGINE", "TOKFORGE_AUTOTUNE_CACHE")
+
+
 def environment(request: Request) -> dict[str, str]:
     """The server's environment beside that of the service manager.
 
@@ -190,6 +202,13 @@ def environment(request: Request) -> dict[str, str]:
             problems=problems,
         )
     return {**defaults, **given, **fixed}
+
+
+def given_environment(env: Mapping[str, str], root: str) -> dict[str, str]:
+    """What of a server's environment its user gave: without what `environment` adds for this root."""
+    cache = f"{root}/cache"
+    ours = {name for name in _PLACES if f"{env.get(name, '')}/".startswith(f"{cache}/")}
+    return {name: value for name, value in env.items() if name not in ours and name not in _FIXED}
 
 
 def flashinfer_workspace(request: Request) -> str:

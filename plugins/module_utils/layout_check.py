@@ -12,12 +12,18 @@ from __future__ import annotations
 from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_shape import ModelShape
+from ansible_collections.tokforge.sglang.plugins.module_utils.ranks import World
 
 #: Weights of NVFP4 that share a scale; a split may not cut through them.
 _NVFP4_GROUP = 16
 
 #: SGLang's names of formats whose scales are of groups in a row, which a split of rows may not cut.
 _GROUPED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "auto-round"})
+
+
+def layout_of(world: World) -> Layout:
+    """How the ranks of a server share the model. Raises LayoutError."""
+    return Layout(tp=world.tp, pp=world.pp, ep=world.ep, dp=world.dp, dp_attention=bool(world.dp_attention))
 
 
 def refusals(shape: ModelShape, layout: Layout) -> list[tuple[str, str]]:

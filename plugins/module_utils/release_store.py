@@ -236,6 +236,7 @@ def describe_current(root: str) -> dict[str, Any]:
         "sglang_version": content.sglang_version,
         "backend": content.backend,
         "args": dict(content.args),
+        "env": dict(content.env),
         "model": dict(content.model),
         "environment": {
             "id": content.environment,

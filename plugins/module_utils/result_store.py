@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fact file `sglang.fact` that Ansible shows as `ansible_local.sglang`: its schema, its history, and safe writing.
+"""The fact file `sglang.fact` that Ansible shows as `ansible_local.sglang`: reading any schema, and safe writing.
 
-Knows nothing of what a record's figures mean. docs/facts.md describes the schema for users.
+What a document holds and how it grows is in result_document.py. docs/facts.md describes the schema for users.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,23 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import result_document
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 
-SCHEMA_VERSION = 1
-HISTORY_LIMIT = 50
 FILE_NAME = "sglang.fact"
 # Not executable: Ansible would run the file instead of reading it. Readable by all: facts are gathered by any user.
 _MODE = 0o644
-# What is read of the latest record. A record may hold more.
-_RECORD = {
-    "id": str,
-    "recorded_at": str,
-    "fingerprint": str,
-    "valid": bool,
-    "reasons": list,
-    "points": list,
-    "raw_dir": str,
-}
 
 
 class StoreError(Exception):
@@ -62,57 +52,26 @@ def path_in(facts_dir: str) -> str:
     return os.path.join(facts_dir, FILE_NAME)
 
 
-def empty() -> dict[str, Any]:
-    """A document without results."""
-    return {"schema_version": SCHEMA_VERSION, "latest": None, "history": [], "baseline": None}
-
-
 def parse(data: bytes, where: str) -> dict[str, Any]:
     """The document in `data`. Keys this version does not know are kept.
 
     Raises CorruptError when it is not a document of ours, StoreError when a newer version wrote it.
     """
     try:
-        document = json.loads(data, parse_constant=_refuse_constant)
+        document = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite_float)
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"fact file {where}: not JSON ({error})") from error
     if not isinstance(document, dict):
         raise CorruptError(f"fact file {where}: a {type(document).__name__}, not an object")
-    version = document.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CorruptError(f"fact file {where}: schema_version is {version!r}")
-    if version > SCHEMA_VERSION:
+    try:
+        return result_document.read(document)
+    except result_document.NewerError as error:
         raise StoreError(
-            f"fact file {where}: written with schema {version}, this version of tokforge.sglang knows "
-            f"{SCHEMA_VERSION}; use the newer version of the collection, or another facts directory",
-            schema_version=version,
-        )
-    latest, history = document.setdefault("latest", None), document.setdefault("history", [])
-    if not (latest is None or isinstance(latest, dict)):
-        raise CorruptError(f"fact file {where}: latest is a {type(latest).__name__}, not an object")
-    wrong = _wrong_fields(latest) if latest is not None else []
-    if wrong:
-        raise CorruptError(f"fact file {where}: latest is no record, missing or wrong: {', '.join(wrong)}")
-    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise CorruptError(f"fact file {where}: history is not a list of objects")
-    document.setdefault("baseline", None)
-    return document
-
-
-def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
-    wrong = [name for name, kind in _RECORD.items() if not isinstance(record.get(name), kind)]
-    for name, kind in (("reasons", str), ("points", dict)):
-        if name not in wrong and not all(isinstance(item, kind) for item in record[name]):
-            wrong.append(name)
-    return wrong
-
-
-def append(document: Mapping[str, Any], record: Mapping[str, Any], limit: int = HISTORY_LIMIT) -> dict[str, Any]:
-    """A copy of `document` with `record` as the latest and as the last entry of the history, which keeps the newest
-    `limit` entries.
-    """
-    entry = dict(record)
-    return {**document, "latest": entry, "history": [*document["history"], entry][-limit:]}
+            f"fact file {where}: {error}; use the newer version of the collection, or another facts directory",
+            schema_version=error.version,
+        ) from error
+    except result_document.DocumentError as error:
+        raise CorruptError(f"fact file {where}: {error}") from error
 
 
 def render(document: Mapping[str, Any]) -> bytes:
@@ -143,12 +102,20 @@ def read(facts_dir: str) -> dict[str, Any] | None:
     return parse(data, path)
 
 
-def record(
-    facts_dir: str, entry: Mapping[str, Any], lock_timeout_s: float = 30.0, limit: int = HISTORY_LIMIT
-) -> Written:
-    """Add `entry` to the fact file.
+def record(facts_dir: str, entry: Mapping[str, Any], lock_timeout_s: float = 30.0, baseline: bool = False) -> Written:
+    """Add the record of a run; `baseline`: from now on others are held against it. See `update`."""
 
-    Reads, extends, replaces, reads again and compares, all under a lock, so that two plays at once lose nothing.
+    def added(document: dict[str, Any]) -> dict[str, Any]:
+        grown = result_document.append(document, entry)
+        return result_document.with_baseline(grown, str(entry["id"])) if baseline else grown
+
+    return update(facts_dir, added, lock_timeout_s)
+
+
+def update(facts_dir: str, change: Callable[[dict[str, Any]], dict[str, Any]], lock_timeout_s: float = 30.0) -> Written:
+    """Replace the document by what `change` makes of it.
+
+    Reads, changes, replaces, reads again and compares, all under a lock, so that two plays at once lose nothing.
     A corrupt file is moved to `sglang.fact.corrupt-<UTC time>` and a new one begun. Raises StoreError; the old file is
     then unchanged.
     """
@@ -156,14 +123,18 @@ def record(
     try:
         os.makedirs(facts_dir, mode=0o755, exist_ok=True)
         with _locked(facts_dir, lock_timeout_s):
-            set_aside = None
+            corrupt = False
             try:
-                document = read(facts_dir) or empty()
+                document = read(facts_dir) or result_document.empty()
             except CorruptError:
-                set_aside, document = _set_aside(path), empty()
-            data = render(append(document, entry, limit))
+                corrupt, document = True, result_document.empty()
+            data = render(change(document))
+            # Only now that there is something to put in its place.
+            set_aside = _set_aside(path) if corrupt else None
             write_atomic(path, data, _MODE)
             _compare(path, data)
+    except result_document.DocumentError as error:
+        raise StoreError(f"fact file {path}: {error}") from error
     except OSError as error:
         raise StoreError(f"fact file {path}: {error.strerror}; make the directory writable and give it room") from error
     return Written(path, set_aside)
@@ -171,6 +142,14 @@ def record(
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite_float(text: str) -> float:
+    """1e999 is JSON and reads as infinity, which cannot be written again."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return number
 
 
 def _compare(path: str, written: bytes) -> None:

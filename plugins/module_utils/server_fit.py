@@ -51,6 +51,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.compat_data import
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Report
+from ansible_collections.tokforge.sglang.plugins.module_utils.layout_check import layout_of
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout, LayoutError
 from ansible_collections.tokforge.sglang.plugins.module_utils.release_choice import CPU, Choice
 
@@ -206,11 +207,6 @@ def least_free_bytes(
     planned = memory_plan.plan(known.shape, layout, min(totals), None, settings, held)
     # Told by the plan itself, for a GPU that nobody else uses.
     return int(planned.needed_bytes) if planned.fits else None
-
-
-def layout_of(world: ranks.World) -> Layout:
-    """How the ranks of a server share the model. Raises LayoutError."""
-    return Layout(tp=world.tp, pp=world.pp, ep=world.ep, dp=world.dp, dp_attention=bool(world.dp_attention))
 
 
 def own_processes(root: str, report: Report) -> frozenset[int]:

@@ -575,7 +575,9 @@ class StartupLog:
         if name == AUTOTUNE_STARTED:
             state.started += 1
             found = _STARTED.match(message)
-            state.cache = (found["cache"] or "").rstrip()[:_LINE_CHARACTERS] if found else ""
+            # Another process may have written its arguments into this line.
+            told = redact.hide_told((found["cache"] or "").rstrip()) if found else ""
+            state.cache = told[:_LINE_CHARACTERS]
             state.milestones.setdefault(name, stamp)
         elif name == AUTOTUNE_COMPLETED:
             state.completed += 1

@@ -11,8 +11,11 @@ short_description: Measure a running SGLang server and record the result as a lo
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Runs SGLang's own C(bench_serving) against a server, once for each concurrency, judges whether the figures may be
-    believed, and records them in C(sglang.fact) below O(facts_dir), which Ansible shows as C(ansible_local.sglang).
+  - Measures a server at each concurrency several times after a discarded warm-up, judges whether the figures may be
+    believed, and records medians and spread in C(sglang.fact) below O(facts_dir), which Ansible shows as
+    C(ansible_local.sglang). What the GPUs did meanwhile, and the share of the roofline, are recorded with them.
+  - Compares a valid result with the baseline of its model and hardware, with the noise of both. See
+    M(tokforge.sglang.comparison_info) for the method.
   - Prompts are random token ids of exactly O(input_len) tokens; every answer has exactly O(output_len) tokens unless
     O(ignore_eos=false).
   - A run that may not be believed is recorded as invalid with its reasons, and the module fails. It is invalid when a
@@ -20,6 +23,7 @@ description:
     text is one character repeated, or when O(output_check) says so.
   - Measures nothing when the latest record is valid and has the same fingerprint (configuration and parameters), unless
     O(force=true).
+  - Only one benchmark runs below a root at a time; another one waits for it.
   - A run that could not begin (no server, another model, no interpreter) fails and records nothing.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
@@ -46,6 +50,16 @@ options:
     description: Directory of the fact file. It is made when it does not exist.
     type: path
     required: true
+  engine:
+    description:
+      - What measures. V(bench_serving) is SGLang's own and always there.
+      - Results of different engines are never compared.
+    type: str
+    choices: [bench_serving, aiperf, guidellm]
+    default: bench_serving
+  engine_python:
+    description: Interpreter of the environment that has O(engine). Left out, O(python).
+    type: path
   host:
     description: Address of the server.
     type: str
@@ -65,10 +79,18 @@ options:
     type: str
     required: true
   concurrency:
-    description: Numbers of requests in flight, one point each.
+    description:
+      - Numbers of requests in flight, one point each.
+      - Left out, 1, 8, 32, 64, 256, 512 and 1024, as far as the server runs so many at once. Its limit is the last
+        point then.
     type: list
     elements: int
-    default: [1, 8]
+  repetitions:
+    description:
+      - How often each point is measured, with other prompts each time.
+      - Fewer than 3 tell no spread, and 5 are needed to tell a difference from noise.
+    type: int
+    default: 5
   input_len:
     description: Tokens of each prompt.
     type: int
@@ -88,7 +110,7 @@ options:
     default: 4
   warmup_requests:
     description:
-      - Discarded requests before each point.
+      - Discarded requests before the first repetition of each point.
       - Never less than the concurrency of the point, because the first batch of a size is slower than the next.
     type: int
   seed:
@@ -97,7 +119,7 @@ options:
     default: 1
   flush_cache:
     description:
-      - Empty the server's prefix cache after the warm-up of each point.
+      - Empty the server's prefix cache before each repetition.
       - Without it, prompts that an earlier point or run has sent are found in the cache and the figures are too good.
       - A server with an admin API key may refuse it.
     type: bool
@@ -127,6 +149,47 @@ options:
       reason:
         description: Why it was not.
         type: str
+  preflight:
+    description: What the checks before found, with C(verdict), C(counts) and C(findings). Recorded with the result.
+    type: dict
+  experiment:
+    description: The experiment that this run is a trial of, with C(id), C(candidate) and C(round).
+    type: dict
+  sample_gpus:
+    description: Watch power, utilisation, memory, clocks and PCIe of the server's GPUs once a second meanwhile.
+    type: bool
+    default: true
+  baseline:
+    description: Make a valid result the baseline of its model and hardware from now on.
+    type: bool
+    default: false
+  max_regression_percent:
+    description:
+      - How much worse than the baseline a result may be, in percent by figure, for example C(output_tok_s) 5.
+      - One that is worse by more, beyond the noise, is recorded and fails. When noise hides it, or the two cannot be
+        compared, that is a warning.
+    type: dict
+    default: {}
+  expectation:
+    description: What is expected of the machine. A result far below is C(degraded), with a list of what to look at.
+    type: dict
+    suboptions:
+      output_tok_s:
+        description: Expected output tokens a second by concurrency.
+        type: dict
+      roofline_share:
+        description: Expected share of the ceiling, V(0.3) for 30 %.
+        type: float
+      degraded_below_percent:
+        description: Below this share of what is expected a result is degraded. By default 70.
+        type: float
+  counts:
+    description: The concurrency that counts in the comparison. Left out, all of them.
+    type: int
+  fail_on_regression:
+    description: Fail on a regression and on a degraded result. Otherwise they are warnings.
+    type: bool
+    default: true
   force:
     description: Measure also when the latest record is valid for the same configuration.
     type: bool
@@ -134,9 +197,12 @@ options:
   timeout_s:
     description: Seconds for all points together. A benchmark that takes longer is ended and recorded as invalid.
     type: int
-    default: 1800
+    default: 7200
   api_key:
     description: Key of the server. It is handed on in the environment, and removed from the raw output.
+    type: str
+  admin_api_key:
+    description: The server's other key, only to remove it from the raw output.
     type: str
   env:
     description: Environment variables for C(bench_serving), beside the inherited ones. No secrets.
@@ -153,6 +219,7 @@ EXAMPLES = r"""
     model_path: /opt/sglang/models/tiny-moe
     served_name: tiny-moe
     concurrency: [1, 8]
+    repetitions: 5
     input_len: 1024
     output_len: 256
     context:
@@ -220,8 +287,25 @@ points:
       description: Requests asked.
       type: int
       sample: 32
+    repetitions:
+      description: How often the point was measured.
+      type: int
+      sample: 5
+    values:
+      description: The figures of each repetition in order, by name.
+      type: dict
+    spread:
+      description: Of each figure C(least), C(most), and how far they lie apart in C(percent) of the median.
+      type: dict
+    gpu:
+      description: What each GPU did meanwhile, on average. None where nothing was sampled.
+      type: list
+      elements: dict
+    roofline:
+      description: The ceiling that the GPUs' memory sets, and the share of it that was reached. None where unknown.
+      type: dict
     completed:
-      description: Requests completed.
+      description: Requests completed, the least of the repetitions.
       type: int
       sample: 32
     input_len:
@@ -323,6 +407,21 @@ points:
       type: list
       elements: str
       sample: [-m, sglang.bench_serving, --backend, sglang]
+hardware:
+  description: What the server runs on.
+  returned: when there is a result
+  type: str
+  sample: 8x NVIDIA H200 (cc 9.0, 140 GiB)
+comparison:
+  description:
+    - The result against the baseline, as M(tokforge.sglang.comparison_info) returns it. None when there is no
+      baseline, or the result is invalid.
+  returned: when a benchmark was run
+  type: dict
+expectation:
+  description: How what is expected was met, with C(status), C(why), C(points) and C(checklist).
+  returned: when a benchmark was run
+  type: dict
 fact_file:
   description: The file with the record.
   returned: always
@@ -344,25 +443,39 @@ log_tail:
   type: str
 """
 
-import os
-import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import bench_run, benchmark, result_store
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    bench_engines,
+    bench_machine,
+    bench_measure,
+    bench_record,
+    bench_run,
+    bench_verdict,
+    benchmark,
+    result_document,
+    result_store,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import BenchmarkError, Parameters, Target
+from ansible_collections.tokforge.sglang.plugins.module_utils.comparison import ComparisonError
+from ansible_collections.tokforge.sglang.plugins.module_utils.expectation import ExpectationError
+from ansible_collections.tokforge.sglang.plugins.module_utils.regression import RegressionError
 from ansible_collections.tokforge.sglang.plugins.module_utils.result_store import CorruptError, StoreError
 
 ARGUMENTS: dict[str, Any] = {
     "python": {"type": "path", "required": True},
     "root": {"type": "path", "required": True},
     "facts_dir": {"type": "path", "required": True},
+    "engine": {"type": "str", "choices": list(bench_engines.ENGINES), "default": bench_engines.BENCH_SERVING},
+    "engine_python": {"type": "path"},
     "host": {"type": "str", "default": "127.0.0.1"},
     "port": {"type": "int", "default": 30000},
     "model_path": {"type": "path", "required": True},
     "served_name": {"type": "str", "required": True},
-    "concurrency": {"type": "list", "elements": "int", "default": [1, 8]},
+    "concurrency": {"type": "list", "elements": "int"},
+    "repetitions": {"type": "int", "default": benchmark.USUAL_REPETITIONS},
     "input_len": {"type": "int", "default": 256},
     "output_len": {"type": "int", "default": 64},
     "num_prompts": {"type": "int"},
@@ -376,12 +489,29 @@ ARGUMENTS: dict[str, Any] = {
         "type": "dict",
         "options": {"passed": {"type": "bool", "required": True}, "reason": {"type": "str"}},
     },
+    "preflight": {"type": "dict"},
+    "experiment": {"type": "dict"},
+    "sample_gpus": {"type": "bool", "default": True},
+    "baseline": {"type": "bool", "default": False},
+    "max_regression_percent": {"type": "dict", "default": {}},
+    "expectation": {
+        "type": "dict",
+        "options": {
+            "output_tok_s": {"type": "dict"},
+            "roofline_share": {"type": "float"},
+            "degraded_below_percent": {"type": "float"},
+        },
+    },
+    "counts": {"type": "int"},
+    "fail_on_regression": {"type": "bool", "default": True},
     "force": {"type": "bool", "default": False},
-    "timeout_s": {"type": "int", "default": 1800},
+    "timeout_s": {"type": "int", "default": 7200},
     "api_key": {"type": "str", "no_log": True},
+    "admin_api_key": {"type": "str", "no_log": True},
     "env": {"type": "dict", "default": {}},
 }
 PARAMETERS = (
+    "repetitions",
     "input_len",
     "output_len",
     "num_prompts",
@@ -391,6 +521,14 @@ PARAMETERS = (
     "flush_cache",
     "ignore_eos",
 )
+
+
+def asked_parameters(given: dict[str, Any]) -> Parameters:
+    """What is to be measured; without a list of its own the usual ladder, as far as the server goes."""
+    wanted = given["concurrency"]
+    return Parameters(
+        concurrency=tuple(wanted or benchmark.LADDER), capped=not wanted, **{name: given[name] for name in PARAMETERS}
+    )
 
 
 def latest_record(module: AnsibleModule) -> dict[str, Any] | None:
@@ -403,42 +541,60 @@ def latest_record(module: AnsibleModule) -> dict[str, Any] | None:
     return document["latest"] if document else None
 
 
-def measure(module: AnsibleModule, parameters: Parameters, wanted: str) -> tuple[dict[str, Any], str]:
-    """Run the benchmark; returns its record, which may be invalid, and the end of its log."""
-    given = module.params
-    target = Target(given["host"], given["port"], given["model_path"], given["served_name"])
-    if not os.path.isdir(target.tokenizer):
-        raise BenchmarkError(
-            f"benchmark with the tokenizer in {target.tokenizer}: no such directory; correct model_path"
-        )
-    bench_run.check_server(target, given["api_key"])
-    run_dir = bench_run.new_run_directory(given["root"], time.time())
-    arguments = [
-        benchmark.render_arguments(parameters, target, value, bench_run.output_file(run_dir, value))
-        for value in parameters.concurrency
-    ]
-    env = bench_run.environment(
-        os.environ, {name: str(value) for name, value in given["env"].items()}, given["api_key"]
+def requested(given: dict[str, Any], asked: Parameters, machine: bench_machine.Machine) -> bench_measure.Request:
+    """The run that the arguments ask for."""
+    return bench_measure.Request(
+        engine=bench_engines.find(given["engine"]),
+        python=given["engine_python"] or given["python"],
+        root=given["root"],
+        target=Target(given["host"], given["port"], given["model_path"], given["served_name"]),
+        parameters=asked,
+        machine=machine,
+        env={name: str(value) for name, value in given["env"].items()},
+        **{
+            name: given[name]
+            for name in (
+                "context",
+                "timeout_s",
+                "api_key",
+                "admin_api_key",
+                "sample_gpus",
+                "output_check",
+                "preflight",
+                "experiment",
+            )
+        },
     )
-    ended = bench_run.run_points(given["python"], arguments, run_dir, env, given["timeout_s"])
-    context = given["context"]
-    collected = bench_run.collect(run_dir, parameters, bool(context.get("random_weights")), [given["api_key"] or ""])
-    commands = dict(zip(parameters.concurrency, arguments))
-    record = benchmark.make_record(
-        run_id=os.path.basename(run_dir),
-        recorded_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        wanted=wanted,
-        context=context,
-        parameters=parameters,
-        points=[
-            {**point, "argv": ["-m", benchmark.ENGINE, *commands[point["concurrency"]]]} for point in collected.points
-        ],
-        failure="; ".join(filter(None, (ended.failure, collected.failure))) or None,
-        output_check=given["output_check"],
-        duration_s=ended.elapsed_s,
-        raw_dir=run_dir,
-    )
-    return record, ended.log_tail
+
+
+def wanted_of(given: dict[str, Any]) -> bench_verdict.Wanted:
+    """What the measurement is held against; a trial of an experiment is compared there."""
+    if given["experiment"]:
+        return bench_verdict.Wanted()
+    expected = {name: value for name, value in (given["expectation"] or {}).items() if value is not None}
+    if "output_tok_s" in expected:
+        expected["tok_s"] = expected.pop("output_tok_s")
+    if expected:
+        expected["findings"] = (given["preflight"] or {}).get("findings") or ()
+    return bench_verdict.Wanted(given["max_regression_percent"], expected, given["counts"])
+
+
+def record_and_judge(
+    given: dict[str, Any], record: dict[str, Any]
+) -> tuple[result_store.Written, bench_verdict.Verdict]:
+    """Add the record, and what it means, to the fact file."""
+    verdicts: list[bench_verdict.Verdict] = []
+
+    def added(document: dict[str, Any]) -> dict[str, Any]:
+        verdict = bench_verdict.judge(document, record, wanted_of(given))
+        verdicts.append(verdict)
+        grown = result_document.append(document, record)
+        if verdict.comparison is not None and not given["experiment"]:
+            grown = result_document.add(grown, "comparisons", verdict.comparison)
+        return result_document.with_baseline(grown, record["id"]) if given["baseline"] and record["valid"] else grown
+
+    written = result_store.update(given["facts_dir"], added)
+    return written, verdicts[-1]
 
 
 def returned(
@@ -455,15 +611,14 @@ def returned(
     }
     result.update(points=[], reasons=[])
     if record:
-        result.update(
-            {key: record[key] for key in ("valid", "reasons", "points", "recorded_at", "raw_dir")}, run_id=record["id"]
-        )
+        kept = ("valid", "reasons", "points", "recorded_at", "raw_dir", "hardware")
+        result.update({key: record[key] for key in kept}, run_id=record["id"])
     if changed:
-        after = benchmark.summary_lines(record) or [f"configuration {wanted} to be measured"]
+        after = bench_record.summary_lines(record) or [f"configuration {wanted} to be measured"]
         result["diff"] = {
             "before_header": fact_file,
             "after_header": fact_file,
-            "before": "".join(f"{line}\n" for line in benchmark.summary_lines(before)),
+            "before": "".join(f"{line}\n" for line in bench_record.summary_lines(before)),
             "after": "".join(f"{line}\n" for line in after),
         }
     return result
@@ -472,32 +627,42 @@ def returned(
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Decide, measure, record. An invalid run is recorded first and fails then."""
     given = module.params
-    parameters = Parameters(concurrency=tuple(given["concurrency"]), **{name: given[name] for name in PARAMETERS})
-    wanted = benchmark.fingerprint(given["context"], parameters)
+    asked = asked_parameters(given)
+    wanted = benchmark.fingerprint(bench_engines.find(given["engine"]).name, given["context"], asked)
+    bench_verdict.check(wanted_of(given))
+    machine = bench_measure.machine_of(given["context"])
     before = latest_record(module)
-    if not given["force"] and benchmark.same_measurement(before, wanted):
+    if not given["force"] and bench_record.same_measurement(before, wanted, machine.hardware):
         return returned(module, before, before, wanted)
     if module.check_mode:
         return returned(module, before, None, wanted)
-    record, log_tail = measure(module, parameters, wanted)
+    with bench_run.alone(given["root"], given["timeout_s"]):
+        record, log_tail = bench_measure.measure(requested(given, asked, machine))
     result = returned(module, before, record, wanted)
     try:
-        written = result_store.record(given["facts_dir"], record)
+        written, verdict = record_and_judge(given, record)
     except StoreError as error:
         # The figures cost minutes: they are shown although they could not be kept.
         raise StoreError(str(error), **{**result, **error.facts, "changed": False}) from error
+    result.update(comparison=verdict.comparison, expectation=verdict.expectation)
     if written.set_aside:
         result["set_aside"] = written.set_aside
         module.warn(f"the fact file was corrupt and is now {written.set_aside}")
-    for warning in record["warnings"]:
+    for warning in [*record["warnings"], *verdict.warnings()]:
         module.warn(warning)
+    where = f"benchmark of {given['host']}:{given['port']}"
     if not record["valid"]:
         module.fail_json(
-            msg=f"benchmark of {given['host']}:{given['port']}: {'; '.join(record['reasons'])}; "
+            msg=f"{where}: {'; '.join(record['reasons'])}; "
             f"the result is recorded as invalid, see {record['raw_dir']}/bench.log",
             log_tail=log_tail,
             **result,
         )
+    failures = verdict.failures()
+    if failures and given["fail_on_regression"]:
+        module.fail_json(msg=f"{where}: {'; '.join(failures)}; the result is recorded", **result)
+    for failure in failures:
+        module.warn(failure)
     return result
 
 
@@ -507,6 +672,8 @@ def main() -> None:
         module.exit_json(**run(module))
     except (BenchmarkError, StoreError) as error:
         module.fail_json(msg=str(error), **error.facts)
+    except (ComparisonError, ExpectationError, RegressionError) as error:
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

@@ -224,6 +224,10 @@ reused:
   description: Whether a release with this content was there already.
   returned: state is staged
   type: bool
+env:
+  description: Environment that was given for the server, without secrets.
+  returned: state is staged
+  type: dict
 argv:
   description: Command line of the server behind the interpreter.
   returned: state is staged
@@ -337,6 +341,7 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         "broken": staged.broken,
         "warnings": staged.warnings,
         "argv": list(content.argv),
+        "env": launch_plan.given_environment(content.env, root),
         "args": dict(content.args),
         "autotune_fallback": fallback,
         "diff": _launch_diff(root, staged, content),

@@ -59,6 +59,10 @@ args:
   description: All launch arguments by name.
   returned: success
   type: dict
+env:
+  description: Environment that was given for the server, without secrets.
+  returned: success
+  type: dict
 model:
   description: What is served, with C(path), C(served_name), C(revision) and C(random_weights).
   returned: success
@@ -71,13 +75,15 @@ environment:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import release_store
+from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, release_store
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={"root": {"type": "path", "required": True}}, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, **release_store.describe_current(module.params["root"]))
+        found = release_store.describe_current(module.params["root"])
+        env = launch_plan.given_environment(found["env"], module.params["root"])
+        module.exit_json(changed=False, **{**found, "env": env})
     except release_store.StoreError as error:
         module.fail_json(msg=str(error), **error.facts)
 

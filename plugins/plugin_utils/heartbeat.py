@@ -31,17 +31,20 @@ class _Display(Protocol):
 
 
 @contextmanager
-def heartbeat(display: _Display, host: str, what: str, every_s: float = EVERY_S) -> Iterator[None]:
+def heartbeat(
+    display: _Display, host: str, what: str, every_s: float = EVERY_S, detail: Callable[[], str] | None = None
+) -> Iterator[None]:
     """While the block runs, show `[host] what: 15 s elapsed` every `every_s` seconds.
 
-    A block that is shorter shows nothing. `display` is Ansible's Display. In a worker process it hands the line to the
+    `detail` says more than the seconds, "" when it has nothing to say yet; it runs in the thread. A block that is
+    shorter shows nothing. `display` is Ansible's Display. In a worker process it hands the line to the
     main process, which prints whole lines only, so lines of several hosts never run into each other. The thread has
     ended when the block is left, also by an exception: a worker that exits while a thread still writes to the queue
     would block the main process.
     """
     done = threading.Event()
     thread = threading.Thread(
-        target=_beat, args=(display.display, f"[{host}] {what}", every_s, done), name="heartbeat", daemon=True
+        target=_beat, args=(display.display, f"[{host}] {what}", every_s, done, detail), name="heartbeat", daemon=True
     )
     _start_without_signals(thread)
     try:
@@ -99,17 +102,31 @@ def _ended_before_signals(thread: threading.Thread, done: threading.Event) -> It
                 signal.signal(number, before[number])
 
 
-def _beat(show: Callable[[str], object], prefix: str, every_s: float, done: threading.Event) -> None:
+def _beat(
+    show: Callable[[str], object],
+    prefix: str,
+    every_s: float,
+    done: threading.Event,
+    detail: Callable[[], str] | None = None,
+) -> None:
     started = time.monotonic()
     beat = 1
     # Waiting for a point in time, not for a span: lines do not drift away from the seconds they name.
     while not done.wait(max(0.0, started + beat * every_s - time.monotonic())):
-        show(f"{prefix}: {beat * every_s:.0f} s elapsed")
+        said = detail() if detail else ""
+        if done.is_set():
+            break
+        show(f"{prefix}: {said or f'{beat * every_s:.0f} s elapsed'}")
         beat += 1
 
 
 def run_with_heartbeat(
-    action: ActionBase, tmp: str | None, task_vars: Mapping[str, Any] | None, what: str, every_s: float = EVERY_S
+    action: ActionBase,
+    tmp: str | None,
+    task_vars: Mapping[str, Any] | None,
+    what: str,
+    every_s: float = EVERY_S,
+    detail: Callable[[], str] | None = None,
 ) -> dict[str, Any]:
     """Run the module that has the action plugin's name, with the task's own arguments, and show that it is alive.
 
@@ -128,7 +145,7 @@ def run_with_heartbeat(
         if action._task.check_mode or wrap_async:
             result.update(module())
         else:
-            with heartbeat(Display(), variables.get("inventory_hostname", "localhost"), what, every_s):
+            with heartbeat(Display(), variables.get("inventory_hostname", "localhost"), what, every_s, detail):
                 result.update(module())
     finally:
         if not wrap_async:

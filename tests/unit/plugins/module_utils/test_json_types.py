@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,16 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import 
 )
 def test_only_whole_numbers_are_whole(value: object, whole: bool) -> None:
     assert is_whole(value) is whole
+
+
+@pytest.mark.parametrize(("value", "number"), [(0, 0.0), (-2.5, -2.5), (3, 3.0), (10**300, 1e300)])
+def test_finite_numbers_are_floats(value: object, number: float) -> None:
+    found = finite(value)
+    assert (found, type(found)) == (number, float)
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -float("inf"), 10**400, -(10**400), True, False, "1", None, [1], {}]
+)
+def test_what_is_no_finite_number_is_none(value: object) -> None:
+    assert finite(value) is None

@@ -154,6 +154,26 @@ def test_server_is_offline_and_writes_below_the_root() -> None:
     assert "SGLANG_USE_CPU_ENGINE" not in found
 
 
+@pytest.mark.parametrize("lane", ["cuda13", "cpu"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"SGLANG_LOG_LEVEL": "debug", "NCCL_P2P_LEVEL": 5},
+        {"TRITON_CACHE_DIR": "/fast/triton", "HF_HOME": "/opt/sglang/cachet"},
+    ],
+)
+def test_what_the_user_gave_is_found_again_in_the_environment(lane: str, given: dict[str, Any]) -> None:
+    made = env(given, lane=lane, sglang_version=NEWEST if lane == "cpu" else "0.5.12.post1")
+    assert len(made) >= len(given) + 5
+    assert launch_plan.given_environment(made, "/opt/sglang") == {name: str(value) for name, value in given.items()}
+
+
+def test_places_of_another_root_are_not_ours() -> None:
+    assert launch_plan.given_environment(env({}), "/opt/other")["SGLANG_CACHE_DIR"] == "/opt/sglang/cache/sglang"
+    assert launch_plan.given_environment({}, "/opt/sglang") == {}
+
+
 def test_every_pair_of_flashinfer_and_cuda_compiles_in_a_directory_of_its_own() -> None:
     def place(**changes: Any) -> str:
         return env({}, **changes)["FLASHINFER_WORKSPACE_BASE"]

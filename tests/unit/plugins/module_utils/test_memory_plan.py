@@ -15,6 +15,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     layout_check,
     memory_plan,
     model_matrices,
+    ranks,
     weight_index,
     weight_shards,
 )
@@ -421,6 +422,15 @@ def test_the_number_of_gpus_needed_counts_splits_that_are_possible_only_by_exper
     assert memory_plan.gpus_needed(model, Layout(tp=4), 48 * GIB) == 8
     assert memory_plan.gpus_needed(model, Layout(tp=4, dp=2, dp_attention=True), 48 * GIB) == 8
     assert memory_plan.gpus_needed(shape("qwen3-14b"), Layout(), PRO_6000) == 1
+
+
+def test_layout_is_that_of_the_ranks() -> None:
+    world = ranks.World(tp=8, pp=2, dp=4, ep=8, dp_attention=True)
+    assert layout_check.layout_of(world) == Layout(tp=8, pp=2, ep=8, dp=4, dp_attention=True)
+    # Nobody knows: copies beside each other.
+    assert layout_check.layout_of(ranks.World(dp=2)) == Layout(dp=2, dp_attention=False)
+    with pytest.raises(LayoutError):
+        layout_check.layout_of(ranks.World(tp=0))
 
 
 def test_damaged_weights_fail() -> None:

@@ -517,7 +517,7 @@ def test_current_release_is_described_with_what_its_environment_holds(root: Path
     assert (told["release"], told["path"], told["content_id"]) == (1, f"{root}/releases/1", what.content_id())
     assert told["environment"]["python"] == f"{root}/venvs/{what.environment}/bin/python"
     assert told["environment"]["versions"] == {"sglang": "0.5.23"}
-    assert told["args"] == what.args and told["model"] == what.model
+    assert told["args"] == what.args and told["env"] == what.env and told["model"] == what.model
     (root / "releases" / "1" / "launch.json").write_text("{}")
     with pytest.raises(store.StoreError, match="cannot use release 1"):
         store.describe_current(str(root))

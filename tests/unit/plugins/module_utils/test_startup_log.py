@@ -272,6 +272,12 @@ def test_a_cache_is_named_also_where_its_reuse_is_off() -> None:
     assert len(long.cache) == 400
 
 
+def test_arguments_that_another_process_wrote_behind_a_cache_keep_their_secrets() -> None:
+    said = "Running FlashInfer autotune with cache: /xserver_args={'api_key': 'hunter2-hunter2', 'tp_size': 8}"
+    told = rank(report(lines(tp(0, said))), "TP0")
+    assert told.cache == "/xserver_args={'api_key': '<redacted>', 'tp_size': 8}"
+
+
 # --- how lines are broken --------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,12 @@ if fault == "raise":
     raise ValueError("Warmup failed")
 if fault == "second point" and asked.max_concurrency > 1:
     raise ValueError("only once")
+again = "repetition-1/" not in asked.output_file
+if fault == "second repetition" and again:
+    raise ValueError("only once")
+print("\\nStarting warmup with", asked.warmup_requests, "sequences...")
+print("Starting main benchmark run...")
+time.sleep(float(os.environ.get("TAKES", "0")))
 if fault == "hang":
     child = subprocess.Popen(["sleep", "300"])
     Path(os.environ["PIDS"]).write_text(f"{os.getpid()} {child.pid}")
@@ -56,15 +62,19 @@ if fault == "hang":
 if fault == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if fault == "chatty":
-    print("noise " * 20_000_000)
+    print("noise " * 5_000_000)
 n, out = asked.num_prompts, asked.random_output_len
 result = json.loads(Path(os.environ["RECORDING"]).read_text())
 result.update(
     max_concurrency=asked.max_concurrency, completed=n, total_input_tokens=64 * n, total_output_tokens=out * n,
     input_lens=[64] * n, output_lens=[out] * n, errors=[""] * n, generated_texts=["fine text"] * n,
 )
+result.update(output_throughput=100.0 + 10 * asked.seed, duration=0.01)
 result["server_info"]["api_key"] = os.environ.get("OPENAI_API_KEY")
-if fault == "partial":
+# As 0.5.23 has them beside the first one.
+result["server_info"]["internal_states"] = [{"admin_api_key": "the-management-key"}]
+result["server_info"]["launch_command"] = "--admin-api-key the-management-key"
+if fault == "partial" or (fault == "partial once" and again):
     result.update(completed=n - 1, errors=["boom"] + [""] * (n - 1))
 text = json.dumps(result) + "\\n"
 if fault == "half":
@@ -80,12 +90,14 @@ if fault != "nothing":
 class Handler(BaseHTTPRequestHandler):
     key: str | None = None
     body: bytes = json.dumps({"data": [{"id": "tiny-moe"}]}).encode()
+    info: dict[str, Any] = {"device": "cpu"}
 
     def do_GET(self) -> None:
         refused = self.key is not None and self.headers["Authorization"] != f"Bearer {self.key}"
         self.send_response(401 if refused else 200)
         self.end_headers()
-        self.wfile.write(b"" if refused else self.body)
+        if not refused:
+            self.wfile.write(json.dumps(self.info).encode() if self.path == "/server_info" else self.body)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -117,9 +129,10 @@ def asked(tmp_path: Path, server: HTTPServer) -> dict[str, Any]:
         "model_path": str(tmp_path / "model"),
         "served_name": "tiny-moe",
         "concurrency": [1, 2],
+        "repetitions": 2,
         "input_len": 64,
         "output_len": 32,
-        "context": {"sglang_version": "0.5.23", "release": 1},
+        "context": {"sglang_version": "0.5.23", "release": 1, "args": {"device": "cpu"}},
         "timeout_s": 60,
         "env": {
             "PYTHONPATH": str(tmp_path / "fake"),
@@ -181,11 +194,114 @@ def test_good_run_is_returned_and_recorded(asked: dict[str, Any]) -> None:
     assert [(point["concurrency"], point["num_prompts"]) for point in result["points"]] == [(1, 4), (2, 8)]
     latest = fact(asked)["latest"]
     assert latest["points"] == result["points"]
+    assert latest["hardware"] == result["hardware"]
+    assert latest["hardware"].startswith("CPU ")
+    assert (latest["gpu_count"], latest["start"], latest["experiment"]) == (0, None, None)
+    # Seeds 1 and 2.
+    assert [point["values"]["output_tok_s"] for point in result["points"]] == [[110.0, 120.0]] * 2
+    assert [(point["output_tok_s"], point["repetitions"]) for point in result["points"]] == [(115.0, 2)] * 2
+    assert (result["points"][0]["gpu"], result["points"][0]["roofline"]) == (None, None)
     assert (latest["id"], latest["fingerprint"]) == (result["run_id"], result["fingerprint"])
     assert result["fact_file"] == f"{asked['facts_dir']}/sglang.fact"
     argv = result["points"][1]["argv"]
     assert argv[:2] == ["-m", "sglang.bench_serving"]
     assert argv[argv.index("--max-concurrency") + 1] == "2"
+    raw = Path(result["raw_dir"])
+    assert sorted(str(path.relative_to(raw)) for path in raw.rglob("result.jsonl")) == [
+        f"concurrency-{value}/repetition-{time}/result.jsonl" for value in (1, 2) for time in (1, 2)
+    ]
+    noted = [json.loads(line) for line in (raw / "progress.jsonl").read_text().splitlines()]
+    assert noted[0] == {"steps": [[1, 1, 4], [1, 2, 4], [2, 1, 8], [2, 2, 8]]}
+    assert [name for entry in noted[1:] for name in entry] == ["begin", "main", "end"] * 4
+    # It could be followed meanwhile, and nothing of that is left.
+    assert not os.path.lexists(Path(asked["root"], "bench", "progress.jsonl"))
+
+
+def test_only_the_first_repetition_of_a_point_warms_up(asked: dict[str, Any]) -> None:
+    log = Path(run(asked)["raw_dir"], "bench.log").read_text()
+    assert [int(line.split()[3]) for line in log.splitlines() if line.startswith("Starting warmup")] == [1, 0, 2, 0]
+
+
+def test_without_a_list_the_ladder_goes_as_far_as_the_server(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [{"effective_max_running_requests_per_dp": 16}]
+    monkeypatch.setattr(Handler, "info", {"device": "cpu", "max_total_num_tokens": 384, "internal_states": states})
+    ladder = {**asked, "concurrency": None, "repetitions": 1}
+    result = run(ladder)
+    assert [point["concurrency"] for point in result["points"]] == [1, 4]
+    assert any(
+        "at most 4 such requests at once: measured there instead of at 8, 32" in str(one) for one in result["warnings"]
+    )
+    # The same request again measures the same, whatever the server left of it.
+    assert run(ladder)["ran"] is False
+    above = run({**asked, "concurrency": [8], "repetitions": 1})
+    assert (above["points"][0]["concurrency"], above["valid"]) == (8, True)
+    assert any("at concurrency 8 the others wait" in str(one) for one in above["warnings"])
+
+
+def test_what_goes_wrong_in_one_repetition_makes_the_run_invalid(asked: dict[str, Any]) -> None:
+    result = run(asked, fault="partial once")
+    assert result["valid"] is False
+    assert "concurrency 1: repetition 2: 3 of 4 requests completed" in result["reasons"]
+    assert result["points"][0]["completed"] == 3
+
+
+def test_repetition_that_fails_ends_the_run_and_the_point_is_incomplete(asked: dict[str, Any]) -> None:
+    result = run(asked, fault="second repetition")
+    assert [(point["concurrency"], point["repetitions"], point["valid"]) for point in result["points"]] == [
+        (1, 1, False)
+    ]
+    assert "concurrency 1: 1 of 2 repetitions gave a result" in result["reasons"]
+    assert any("failed at repetition 2 of this run" in reason for reason in result["reasons"])
+
+
+def test_valid_result_can_be_declared_the_baseline_and_an_invalid_one_is_not(asked: dict[str, Any]) -> None:
+    first = run({**asked, "baseline": True})
+    assert [(one["baseline"]["id"], one["declared"]) for one in fact(asked)["results"]] == [(first["run_id"], True)]
+    invalid = run({**asked, "baseline": True, "force": True}, fault="partial")
+    assert invalid["failed"] is True
+    (only,) = fact(asked)["results"]
+    assert (only["latest"]["id"], only["baseline"]["id"]) == (invalid["run_id"], first["run_id"])
+
+
+def test_what_the_caller_knows_is_recorded(asked: dict[str, Any]) -> None:
+    told = {
+        "preflight": {"verdict": "ok", "counts": {"fail": 0}},
+        "experiment": {"id": "e", "candidate": "a", "round": 2},
+    }
+    run({**asked, **told})
+    document = fact(asked)
+    assert {name: document["history"][0][name] for name in told} == told
+    # A trial of an experiment says nothing about what serves.
+    assert document["latest"] is None
+
+
+def test_other_hardware_is_measured_again(asked: dict[str, Any]) -> None:
+    run(asked)
+    path = Path(asked["facts_dir"], "sglang.fact")
+    document = fact(asked)
+    document["latest"]["hardware"] = "1x NVIDIA H200 (cc 9.0, 140 GiB)"
+    path.write_text(json.dumps(document))
+    assert run(asked)["ran"] is True
+
+
+def test_two_at_once_wait_for_each_other(asked: dict[str, Any]) -> None:
+    slow = {**asked, "env": {**asked["env"], "TAKES": "0.2"}, "concurrency": [1]}
+    processes = [start({**slow, "seed": seed}) for seed in (1, 2)]
+    results = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    assert [result["valid"] for result in results] == [True, True]
+    first, second = sorted(
+        (float(entry["begin"]), result["run_id"])
+        for result in results
+        for entry in map(json.loads, Path(result["raw_dir"], "progress.jsonl").read_text().splitlines()[1:2])
+    )
+    ends = {
+        result["run_id"]: json.loads(Path(result["raw_dir"], "progress.jsonl").read_text().splitlines()[-1])["end"]
+        for result in results
+    }
+    assert ends[first[1]] <= second[0]
+    assert len(fact(asked)["history"]) == 2
 
 
 def test_second_run_measures_nothing_and_returns_the_record(asked: dict[str, Any]) -> None:
@@ -201,7 +317,9 @@ def test_second_run_needs_no_server(asked: dict[str, Any], server: HTTPServer) -
     assert run({**asked, "port": 1})["changed"] is False
 
 
-@pytest.mark.parametrize("change", [{"force": True}, {"seed": 2}, {"context": {"sglang_version": "0.5.12"}}])
+@pytest.mark.parametrize(
+    "change", [{"force": True}, {"seed": 2}, {"context": {"sglang_version": "0.5.12"}}, {"repetitions": 1}]
+)
 def test_forced_or_different_run_measures_again(asked: dict[str, Any], change: dict[str, Any]) -> None:
     run(asked)
     assert run({**asked, **change})["ran"] is True
@@ -233,10 +351,10 @@ def test_diff_shows_the_record_before_and_after(asked: dict[str, Any]) -> None:
     ("fault", "reason"),
     [
         ("partial", "concurrency 1: 3 of 4 requests completed"),
-        ("exit 3", "bench_serving failed at point 1"),
-        ("raise", "bench_serving failed at point 1"),
-        ("second point", "bench_serving failed at point 2"),
-        ("killed", "ended by signal 9 (SIGKILL)"),
+        ("exit 3", "bench_serving failed at repetition 1 of this run"),
+        ("raise", "bench_serving failed at repetition 1 of this run"),
+        ("second point", "bench_serving failed at repetition 3 of this run"),
+        ("killed", "was killed by signal 9 (SIGKILL)"),
         ("half", "half-written"),
         ("empty", "the file is empty"),
         ("nothing", "no result for concurrency 1, 2"),
@@ -270,9 +388,9 @@ def test_failed_output_check_makes_good_figures_invalid(asked: dict[str, Any]) -
 
 def test_timeout_ends_everything_that_was_started_and_is_recorded(asked: dict[str, Any]) -> None:
     started = time.monotonic()
-    result = run({**asked, "timeout_s": 2}, fault="hang")
+    result = run({**asked, "timeout_s": 1}, fault="hang")
     assert time.monotonic() - started < 20
-    assert "bench_serving did not end within 2 s" in result["reasons"]
+    assert "sglang.bench_serving did not end within 1 s" in result["reasons"]
     assert gone([int(pid) for pid in Path(asked["env"]["PIDS"]).read_text().split()])
 
 
@@ -299,7 +417,7 @@ def test_long_output_of_the_benchmark_stays_in_its_log(asked: dict[str, Any]) ->
     result = run(asked, fault="chatty")
     assert result["valid"] is True
     log = Path(result["raw_dir"]) / "bench.log"
-    assert log.stat().st_size > 200_000_000
+    assert log.stat().st_size > 100_000_000
     failing = run({**asked, "force": True, "output_check": {"passed": False}}, fault="chatty")
     assert len(failing["log_tail"]) < 10_000
     log.unlink()
@@ -315,7 +433,11 @@ def test_key_reaches_the_benchmark_and_stays_in_no_file(
     raw = Path(result["raw_dir"])
     # The stand-in prints the key on purpose: it did get it. The real one prints none.
     assert KEY in (raw / "bench.log").read_text()
-    assert [path.name for path in raw.iterdir() if KEY in path.read_text()] == ["bench.log"]
+    files = [path for path in raw.rglob("*") if path.is_file()]
+    assert len(files) == 7
+    assert [path.name for path in files if KEY in path.read_text()] == ["bench.log"]
+    if not fault:
+        assert not any("the-management-key" in path.read_text() for path in files)
     assert KEY not in json.dumps(fact(asked))
     assert KEY not in json.dumps({key: value for key, value in result.items() if key != "invocation"})
     assert raw.stat().st_mode & 0o777 == 0o700
@@ -333,7 +455,9 @@ def test_server_that_wants_a_key_is_named(asked: dict[str, Any], monkeypatch: py
         ({"served_name": "other"}, "serves tiny-moe, asked was other"),
         ({"python": "/nowhere/python"}, "install the environment first"),
         ({"model_path": "/nowhere"}, "no such directory; correct model_path"),
-        ({"concurrency": []}, "concurrency is empty"),
+        ({"concurrency": [0]}, "concurrency=0 is too small"),
+        ({"concurrency": [2, 2]}, "names a value twice"),
+        ({"repetitions": 0}, "repetitions=0 is too small"),
         ({"root": "/proc"}, "make /proc writable"),
     ],
 )
@@ -406,7 +530,8 @@ def test_only_the_newest_raw_outputs_are_kept_and_nothing_else_removed(asked: di
     (bench / "mine").mkdir()
     result = run(asked)
     left = sorted(path.name for path in bench.iterdir())
-    assert len(left) == 21
+    assert ".lock" in left
+    assert len(left) == 22
     assert "mine" in left
     assert result["run_id"] in left
     assert "20200101T000005Z-abcdef" not in left

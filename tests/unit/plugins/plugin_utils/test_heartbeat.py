@@ -67,6 +67,33 @@ def test_short_block_shows_nothing() -> None:
     assert shown.lines == []
 
 
+def test_detail_is_shown_in_place_of_the_seconds_and_seconds_while_it_has_none() -> None:
+    shown = Shown()
+    details = iter(["", "point 1 of 2", "point 2 of 2"])
+    with heartbeat(shown, "h1", "benchmark", every_s=0.1, detail=lambda: next(details, "")):
+        time.sleep(0.35)
+    assert shown.lines == [
+        "[h1] benchmark: 0 s elapsed",
+        "[h1] benchmark: point 1 of 2",
+        "[h1] benchmark: point 2 of 2",
+    ]
+
+
+def test_detail_that_comes_when_the_block_has_ended_is_not_shown() -> None:
+    shown = Shown()
+    asked, answer = threading.Event(), threading.Event()
+
+    def detail() -> str:
+        asked.set()
+        answer.wait(5)
+        return "too late"
+
+    with heartbeat(shown, "h1", "benchmark", every_s=0.01, detail=detail):
+        assert asked.wait(5)
+        threading.Timer(0.1, answer.set).start()
+    assert shown.lines == []
+
+
 def test_no_thread_is_left_and_no_line_follows_a_failing_block() -> None:
     shown = Shown()
     before = threading.active_count()
