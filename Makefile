@@ -10,8 +10,8 @@ PLAY = .venv/bin/ansible-playbook -i '$(INVENTORY)'
 CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help preflight deploy benchmark verify destroy venv venv-dev test test-full lint docs docs-check sanity unit integration real molecule \
-	format changelog times gate-times startup-times locks clean
+.PHONY: help preflight deploy benchmark sweep explain report verify destroy venv venv-dev test test-full lint docs docs-check sanity unit \
+	integration real molecule format changelog times gate-times startup-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +22,17 @@ preflight: venv  ## check every host for this rollout and say what is in its way
 deploy: venv  ## install, start, check and measure SGLang (INVENTORY=inventories/local, ARGS="-e sglang_version=...")
 	$(PLAY) deploy.yml $(ARGS)
 
-benchmark: venv  ## measure the running server again
+benchmark: venv  ## measure the running server again, or try one difference (ARGS="-e ab=autotune_gate")
 	$(PLAY) benchmark.yml $(ARGS)
+
+sweep: venv  ## try a grid of configurations and let the best one serve (ARGS='-e {"sglang_sweep_grid":...}')
+	$(PLAY) sweep.yml $(ARGS)
+
+explain: venv  ## say which of several differences makes how much (ARGS='-e {"sglang_explain_b":...}')
+	$(PLAY) explain.yml $(ARGS)
+
+report: venv  ## write what was measured on all hosts as a page (ARGS="-e sglang_report_dir=...")
+	$(PLAY) report.yml $(ARGS)
 
 verify: venv  ## prove from outside that the server that was asked for serves
 	$(PLAY) verify.yml $(ARGS)

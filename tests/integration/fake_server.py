@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,6 +44,8 @@ parser.add_argument(
     "--noise", type=int, default=0, help="log so many benign lines before and so many others after the end"
 )
 parser.add_argument("--tokens", type=int, help="generate so many tokens whatever was asked")
+parser.add_argument("--at-once", type=int, default=64, help="so many requests run at once, the others wait")
+parser.add_argument("--token-s", type=float, default=0.0, help="seconds a token")
 given = parser.parse_args()
 
 logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stderr)
@@ -72,6 +75,7 @@ for number in range(given.children + given.escaped_child):
 began = time.monotonic()
 answers = itertools.count()
 generated = itertools.count(1)
+running = threading.Semaphore(given.at_once)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -92,17 +96,25 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             ready = time.monotonic() - began >= given.healthy_after_s
             self.answer(200 if ready else 503, {})
+        elif self.path == "/server_info":
+            self.answer(200, {"device": "cpu", "max_running_requests": given.at_once})
         elif not self.refused():
             self.answer(200, {"object": "list", "data": [{"id": given.name}]})
 
     def do_POST(self) -> None:
         if self.refused():
             return
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        content = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if self.path == "/flush_cache":
+            self.answer(200, {})
+            return
+        request = json.loads(content)
         asked = request["sampling_params"]["max_new_tokens"]
         while given.hang:
             time.sleep(60)
         tokens = given.tokens if given.tokens is not None else asked
+        with running:
+            time.sleep(tokens * given.token_s)
         first = next(answers) if given.changing else 0
         worn_out = given.degenerate_after is not None and next(generated) > given.degenerate_after
         text = "!" * 32 if worn_out else given.text

@@ -38,6 +38,7 @@ SMALL_BENCHMARK = {
     "sglang_benchmark_concurrency": [1],
     "sglang_benchmark_input_len": 16,
     "sglang_benchmark_output_len": 8,
+    "sglang_benchmark_repetitions": 1,
     # The first deploy and molecule check what is written; the others are not about that.
     "sglang_ready_output_check": False,
 }

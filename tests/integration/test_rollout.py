@@ -578,6 +578,93 @@ def test_server_that_is_killed_and_server_whose_port_is_taken_fail_within_second
         robbed.thief.close()
 
 
+# --- experiments -----------------------------------------------------------------------------------------------------
+
+# Eight requests at once, so that it shows when only one of them runs.
+SHORT_LADDER = {
+    "sglang_benchmark_concurrency": [8],
+    "sglang_benchmark_num_prompts_factor": 2,
+    "sglang_experiment_repetitions": 1,
+    "sglang_stop_timeout_s": 2,
+}
+
+
+def test_sweep_tries_what_can_run_and_leaves_what_served_when_nothing_is_better(serving: Rollout) -> None:
+    asked = {
+        **SHORT_LADDER,
+        "sglang_sweep_confirm_starts": 0,
+        "sglang_sweep_candidates": [
+            {"name": "slow", "args": {"max-running-requests": 1}},
+            {"name": "crash", "args": {"attention-backend": "fa3"}},
+            {"name": "unknown", "backend": "no_such_backend"},
+        ],
+    }
+    play = serving.run("sweep.yml", **asked)
+    assert play.code == 0, play.output
+    sweep = serving.facts()["sweeps"][-1]
+    assert {one["name"]: one["state"] for one in sweep["candidates"]} == {
+        "original": "measured",
+        "slow": "measured",
+        "crash": "failed",
+        "unknown": "unsupported",
+    }
+    assert "no_such_backend" in sweep["candidates"][3]["reason"]
+    assert (sweep["winner"], sweep["finished"]) == (None, True)
+    rates = {one["name"]: one["output_tok_s"].get("8") for one in sweep["candidates"]}
+    assert rates["original"] > 1.5 * rates["slow"]
+    assert serving.release() == 1
+    assert serving.listening()
+    again = serving.run("sweep.yml", **asked)
+    assert (again.code, again.counts["changed"]) == (0, 0), again.output
+
+
+def test_report_tells_what_was_measured(serving: Rollout, tmp_path: Path) -> None:
+    play = serving.run("report.yml", sglang_report_dir=str(tmp_path / "report"))
+    assert play.code == 0, play.output
+    page = (tmp_path / "report/report.html").read_text()
+    fastest = max(point["output_tok_s"] for point in serving.facts()["latest"]["points"])
+    assert f"{fastest:.1f}" in page
+    assert "no_such_backend" in page
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+    again = serving.run("report.yml", sglang_report_dir=str(tmp_path / "report"))
+    assert again.counts["changed"] == 0, again.output
+
+
+@IN_FULL
+def test_autotune_gate_makes_no_measurable_gain_on_a_processor(serving: Rollout) -> None:
+    play = serving.run("benchmark.yml", ab="autotune_gate", **SHORT_LADDER)
+    assert play.code == 0, play.output
+    found = serving.facts()["comparisons"][-1]
+    assert (found["kind"], found["verdict"], found["unit"]) == ("ab", "no_measurable_gain", "start")
+    assert (found["a"]["starts"], found["b"]["starts"]) == (5, 5)
+    assert serving.release() == 1
+
+
+@IN_FULL
+def test_argument_that_changes_much_is_faster(serving: Rollout) -> None:
+    play = serving.run("benchmark.yml", ab="max_running_requests", ab_values=[1, 64], **SHORT_LADDER)
+    assert play.code == 0, play.output
+    found = serving.facts()["comparisons"][-1]
+    assert (found["verdict"], found["points"][0]["verdict"]) == ("faster", "faster")
+    assert found["points"][0]["band_percent"][0] > 20
+    assert [one["name"] for one in found["differences"] if one["what"] == "args"] == ["max-running-requests"]
+
+
+@IN_FULL
+def test_explanation_finds_the_difference_that_counts(serving: Rollout) -> None:
+    plain, better = {"max-running-requests": 1, "log-level": "info"}, {"max-running-requests": 64, "log-level": "error"}
+    play = serving.run(
+        "explain.yml", sglang_explain_a={"args": plain}, sglang_explain_b={"args": better}, **SHORT_LADDER
+    )
+    assert play.code == 0, play.output
+    found = serving.facts()["explanations"][-1]
+    steps = {step["name"]: step for step in found["steps"]}
+    counts, other = steps["max-running-requests=64"], steps["log-level=error"]
+    assert counts["verdict"] == "faster"
+    assert counts["change_percent"] > 4 * abs(other["change_percent"])
+    assert found["total"]["change_percent"] > 20
+
+
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
