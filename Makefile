@@ -11,7 +11,7 @@ CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
 .PHONY: help preflight deploy benchmark sweep explain report verify destroy venv venv-dev test test-full lint docs docs-check sanity unit \
-	integration real molecule format changelog times gate-times startup-times locks clean
+	integration real molecule format changelog times gate-times startup-times harness-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ gate-times: venv-dev  ## measure the autotune gate only, its section of docs/ben
 
 startup-times: venv-dev  ## measure looks at a starting server only, their section of docs/benchmarks.md
 	.venv-dev/bin/python benchmarks/startup_times.py $(ARGS)
+
+harness-times: venv-dev  ## measure what benchmark.yml adds to its figures, on the deployed server; its section of docs/benchmarks.md
+	.venv-dev/bin/python benchmarks/harness_times.py $(ARGS)
 
 locks: venv-dev  ## resolve every lock anew: SGLang releases (locks.toml) and the controller's requirements
 	.venv-dev/bin/python tools/lock.py $(ARGS)

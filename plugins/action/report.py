@@ -50,7 +50,11 @@ class ActionModule(ActionBase):
         if problems:
             return {**result, "failed": True, "msg": "; ".join(problems)}
         folder = os.path.abspath(os.path.expanduser(options["dir"]))
-        prometheus = options["prometheus"] or os.path.join(folder, "tokforge_sglang.prom")
+        prometheus = os.path.abspath(
+            os.path.expanduser(options["prometheus"] or os.path.join(folder, "tokforge_sglang.prom"))
+        )
+        if prometheus in {os.path.join(folder, name) for name in ("report.html", "report.md", "report.xml")}:
+            return {**result, "failed": True, "msg": f"prometheus is {prometheus}, which is another file of the report"}
         for host, answer in options["facts"].items():
             if isinstance(answer, Mapping) and answer.get("unreachable"):
                 self._display.warning(f"the report lacks {host}, which could not be reached: {answer.get('msg')}")
@@ -60,7 +64,7 @@ class ActionModule(ActionBase):
                 os.path.join(folder, "report.html"): report_html.render(report),
                 os.path.join(folder, "report.md"): report_markdown.render(report),
                 os.path.join(folder, "report.xml"): report_junit.render(report),
-                os.path.abspath(os.path.expanduser(prometheus)): report_prometheus.render(report),
+                prometheus: report_prometheus.render(report),
             }
             changes = [path for path, text in files.items() if _content(path) != text]
             diff = [_difference(path, files[path]) for path in changes]
@@ -72,7 +76,7 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": str(error)}
         except OSError as error:
             where = error.filename or folder
-            msg = f"cannot write the report to {where}: {error.strerror}; give a directory that can be written"
+            msg = f"cannot write the report to {where}: {error.strerror}; give places that can be written"
             return {**result, "failed": True, "msg": msg}
         return {
             **result,

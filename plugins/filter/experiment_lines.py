@@ -49,14 +49,14 @@ def experiment_lines(returned: Any) -> list[str]:
         raise AnsibleFilterError("experiment_lines wants what the module experiment returned")
     result = returned.get("result")
     if not isinstance(result, Mapping):
-        return [
-            f"experiment {returned['id']}: nothing came out yet, {len(returned.get('trials') or [])} trials are left"
-        ]
-    if "candidates" in result:
-        return list(_sweep(returned, result))
-    if "steps" in result:
-        return list(_explanation(returned, result))
-    return list(_ab(returned, result))
+        left = len(returned.get("trials") or [])
+        head = f"experiment {returned['id']}: nothing came out yet, {left} trials are left"
+        return [head, *(f"  {one.get('name')}" for one in returned.get("candidates") or [])]
+    lines = _sweep if "candidates" in result else _explanation if "steps" in result else _ab
+    # Only a begin tells of other experiments: then nothing was done, since this one was finished before.
+    before = returned.get("unfinished") is not None and returned.get("finished") is True
+    note = f"  this came out at {result.get('recorded_at')}; -e sglang_experiment_force=true does it anew"
+    return [*lines(returned, result), *([note] if before else [])]
 
 
 def _ab(returned: Mapping[str, Any], result: Mapping[str, Any]) -> Iterable[str]:
@@ -64,7 +64,9 @@ def _ab(returned: Mapping[str, Any], result: Mapping[str, Any]) -> Iterable[str]
     yield f"A/B run {returned['id']}"
     for name, side in sides.items():
         failed = f", {side['failed']} failed: {side.get('reason')}" if side.get("failed") else ""
-        yield f"  {name.upper()}  {side.get('label')}: {side.get('starts')} starts measured{failed}"
+        # What was not tried has failed nowhere, and its reason is all that there is to say.
+        untried = f", {side.get('state')}: {_line(side['reason'])}" if side.get("reason") and not failed else ""
+        yield f"  {name.upper()}  {side.get('label')}: {side.get('starts')} starts measured{failed}{untried}"
     if result.get("why"):
         yield f"  {result['why']}"
     yield from _compared(result.get("comparison"))
@@ -97,21 +99,28 @@ def _sweep(returned: Mapping[str, Any], result: Mapping[str, Any]) -> Iterable[s
     for one in result["candidates"]:
         rates = ", ".join(f"{_figure(rate)} at {at}" for at, rate in (one.get("output_tok_s") or {}).items())
         told = f"{rates} output tok/s" if rates else ""
-        why = " ".join(str(one.get("reason") or "").split())[:600]
+        why = _line(one.get("reason"))
         yield f"  {str(one.get('name')).ljust(width)}  {one.get('state')}  {'; '.join(filter(None, (told, why)))}"
     if returned.get("comparison"):
         yield from _compared(returned["comparison"])
     winner = result.get("winner")
-    yield f"  winner     {winner or 'none, what served before serves'}: {result.get('why')}"
+    unconfirmed = winner and result.get("verdict") == "unconfirmed" and not _serves_other(returned)
+    serves = ", not confirmed, so what served before serves" if unconfirmed else ""
+    yield f"  winner     {winner or 'none, what served before serves'}{serves}: {result.get('why')}"
     chosen = next((one for one in result["candidates"] if one.get("name") == winner), None)
     if chosen:
-        yield "  to keep it, declare in the inventory:"
+        yield f"  to {'take it all the same' if unconfirmed else 'keep it'}, declare in the inventory:"
         settings = chosen["settings"] if isinstance(chosen.get("settings"), Mapping) else {}
         yield f"    backend: {settings.get('backend')}"
         yield f"    sglang_version: {json.dumps(settings.get('sglang_version'))}"
         yield f"    sglang_autotune_gate: {settings.get('autotune_gate')}"
         yield f"    sglang_server_args: {json.dumps(settings.get('args'))}"
         yield f"    sglang_server_env: {json.dumps(settings.get('env'))}"
+
+
+def _serves_other(returned: Mapping[str, Any]) -> bool:
+    """Whether another release than before is to serve."""
+    return returned.get("serves") != returned.get("original_release")
 
 
 def _explanation(returned: Mapping[str, Any], result: Mapping[str, Any]) -> Iterable[str]:
@@ -121,6 +130,9 @@ def _explanation(returned: Mapping[str, Any], result: Mapping[str, Any]) -> Iter
         by_itself = f"; alone {_change(alone, step.get('alone_band_percent'))}" if alone is not None else ""
         change = _change(step.get("change_percent"), step.get("band_percent"))
         yield f"  {step.get('name')}: {change}{by_itself}  {step.get('verdict')}"
+    for one in returned.get("candidates") or []:
+        if one.get("reason"):
+            yield f"  {one.get('name')}  {one.get('state')}: {_line(one['reason'])}"
     total = result.get("total")
     if isinstance(total, Mapping):
         yield f"  all of it: {_change(total.get('change_percent'), total.get('band_percent'))}"
@@ -135,11 +147,32 @@ def _breakdown(breakdown: Any) -> Iterable[str]:
         return
     given = [breakdown.get(name) for name in ("a", "b")]
     sides = [side if isinstance(side, Mapping) else {} for side in given]
-    yield f"  a decode step: {' -> '.join(_figure(side.get('step_ms'), 3) for side in sides)} ms"
+    of_step = _roofline([_floor(side).get("step") for side in sides])
+    yield f"  a decode step: {' -> '.join(_figure(side.get('step_ms'), 3) for side in sides)} ms{of_step}"
     kinds = dict.fromkeys(kind for side in sides for kind in side.get("ms") or {})
     for kind in kinds:
         told = " -> ".join(_figure((side.get("ms") or {}).get(kind), 3) for side in sides)
-        yield f"    {kind}: {told} ms"
+        parts = [_floor(side).get("kinds") for side in sides]
+        of_kind = _roofline([part.get(kind) if isinstance(part, Mapping) else None for part in parts])
+        yield f"    {kind}: {told} ms{of_kind}"
+
+
+def _floor(side: Mapping[str, Any]) -> Mapping[str, Any]:
+    floor = side.get("floor")
+    return floor if isinstance(floor, Mapping) else {}
+
+
+def _roofline(rows: list[Any]) -> str:
+    """How near both sides are to the speed of the memory, nothing where neither is known."""
+    shares = [row.get("share") if isinstance(row, Mapping) else None for row in rows]
+    if not any(map(_number, shares)):
+        return ""
+    told = " -> ".join(f"{share:.0%}" if _number(share) else "-" for share in shares)
+    return f", {told} of the roofline"
+
+
+def _line(reason: Any) -> str:
+    return " ".join(str(reason or "").split())[:600]
 
 
 def _change(percent: Any, band: Any) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,15 @@ def _meant(about: str, version: str | None) -> tuple[str, str]:
     if plain in (GATE, "backend", "sglang_version"):
         return plain, plain
     name = settings_of.flag_name(about, version)
-    return ("backend", "backend") if launch_plan.OWNERS.get(name) == "sglang_backend" else ("args", name)
+    if launch_plan.OWNERS.get(name) == "sglang_backend":
+        return "backend", "backend"
+    # Nothing could be started with it, on either side.
+    if version in releases.known() and name not in launch_plan.OWNERS and settings_of.unknown_flag(name, version):
+        near = difflib.get_close_matches(name, releases.get(str(version)).flags, 3, 0.6)
+        near = near or [flag for flag in sorted(releases.get(str(version)).flags) if flag.startswith(f"{name}-")][:3]
+        hint = f"did you mean {' or '.join(near)}" if near else "see launch_server --help"
+        raise ExperimentError(f"reading ab: SGLang {version} has no launch argument {about[:100]!r}; {hint}")
+    return "args", name
 
 
 def _overlay(what: str, name: str, value: Any) -> dict[str, Any]:

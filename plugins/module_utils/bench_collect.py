@@ -86,6 +86,32 @@ def collect(
     return Collected(points, "; ".join(failures) or None, durations)
 
 
+def clean(run_dir: str, hidden: Sequence[str]) -> list[str]:
+    """Take secrets out of whatever else the engine left: its logs, its configuration, its other exports.
+
+    Returns the files that held one. What is too large to look at is removed, as with the results.
+    """
+    told = {form for one in hidden if len(one) >= _SHORTEST_KEY for form in (one, json.dumps(one)[1:-1])}
+    secrets = [form.encode() for form in sorted(told, key=len, reverse=True)]
+    found: list[str] = []
+    for directory, _directories, names in os.walk(run_dir) if secrets else ():
+        for path in (os.path.join(directory, name) for name in sorted(names)):
+            # Sockets and pipes hold nothing, and links what is not ours.
+            if os.path.islink(path) or not os.path.isfile(path):
+                continue
+            if os.path.getsize(path) > MOST_OUTPUT_BYTES:
+                os.unlink(path)
+                continue
+            with open(path, "rb") as handle:
+                data = handle.read()
+            if any(secret in data for secret in secrets):
+                for secret in secrets:
+                    data = data.replace(secret, engine_bench_serving.REDACTED.encode())
+                write_atomic(path, data)
+                found.append(path)
+    return found
+
+
 def windows(
     lines: bytes, runs: Sequence[Wanted], durations_s: Mapping[tuple[int, int], float | None]
 ) -> dict[int, list[Window]]:

@@ -16,6 +16,8 @@ before the run; the environment variable named in "key_variable" has its key. Li
 file: the steps, then for each run the time of its beginning, of the line with the text "begins" in its output, and of
 its end (all in seconds of the system's clock). Exit code: 0, or the number of the first run that failed, from 1 (not
 above 99); those after it are not tried. 100: the plan's parent is not our parent any more.
+
+What a program starts ends with this process, too, when it leads a group of its own.
 """
 
 from __future__ import annotations
@@ -43,6 +45,26 @@ def end_with_parent(parent: int) -> bool:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # The parent may have died before the line above took effect.
     return os.getppid() == parent
+
+
+def end_group_with_us() -> None:
+    """Leave a process that kills our group when we end, however we end.
+
+    Linux tells of our death those only that we start ourselves, and an engine starts processes of its own: they would
+    go on to load the server for as long as they were asked to. Nothing is done in a group that is not ours.
+    """
+    if os.getpgrp() != os.getpid():
+        return
+    # Nobody else has the writing end: programs do not inherit it, so it closes with us.
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(reading)
+        return
+    os.close(writing)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.read(reading, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 class Watched:
@@ -123,6 +145,8 @@ def main(plan_path: str) -> int:
         plan = json.load(handle)
     if not end_with_parent(plan["parent"]):
         return PARENT_GONE
+    if any("program" in entry for entry in plan["runs"]):
+        end_group_with_us()
     # Unbuffered: what is written is there for the reader, also when this process is killed.
     with open(plan["progress"], "ab", buffering=0) as progress:
 

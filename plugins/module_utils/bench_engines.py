@@ -58,6 +58,10 @@ class Engine:
         """What a person types behind the interpreter, or as the program, to do the same by hand."""
         return [self.program, *arguments] if self.program else ["-m", self.name, *arguments]
 
+    def identity(self, version: str | None) -> str:
+        """What stands for the engine in a fingerprint: its name, and its version where SGLang's does not say it."""
+        return f"{self.name} {version}" if self.program and version else self.name
+
     def check(self, python: str) -> str | None:
         """The installed version. Raises BenchmarkError for a program that is not there."""
         version = self.version(python)

@@ -71,7 +71,7 @@ def judge(
         *_uncounted(result, point),
         *_wrong_input_length(result, point),
         *_wrong_output_length(result, point, parameters.ignore_eos),
-        *([] if random_weights else _degenerate(texts)),
+        *([] if random_weights else [*_unjudged(result, point), *_degenerate(texts)]),
     ]
     warnings = [*_speculative(result), *_without_text(texts), *_settings(parameters), *_unchecked(not_told)]
     return {**point, "valid": not reasons, "reasons": reasons, "warnings": warnings}
@@ -204,6 +204,15 @@ def _wrong_output_length(result: Mapping[str, Any], point: Mapping[str, Any], ig
     # A sum can be right by accident.
     elif any(length != point["output_len"] for length in _numbers(result.get("output_lens"))):
         yield f"not every request gave the asked {point['output_len']} output tokens"
+
+
+def _unjudged(result: Mapping[str, Any], point: Mapping[str, Any]) -> Iterable[str]:
+    """Texts that are not there cannot be degenerate, so their absence must show."""
+    for key in ("errors", "generated_texts"):
+        listed = result.get(key)
+        found = sum(isinstance(entry, str) for entry in listed) if isinstance(listed, list) else 0
+        if key in result and found != point["num_prompts"]:
+            yield f"{key} has {found} texts for {point['num_prompts']} requests"
 
 
 def _degenerate(texts: Sequence[str]) -> Iterable[str]:

@@ -75,6 +75,7 @@ def measure(asked: Request) -> tuple[dict[str, Any], str]:
         ended = bench_run.run_all(asked.python, plan, run_dir, env, asked.timeout_s, engine.name)
     hidden = [key for key in (asked.api_key, asked.admin_api_key) if key]
     collected = bench_collect.collect(engine, parameters, runs, bool(asked.context.get("random_weights")), hidden)
+    bench_collect.clean(run_dir, hidden)
     windows = bench_collect.windows(bench_run.content(plan["progress"]), runs, collected.durations_s)
     sampled = bench_sampling.summary(samples, gpus, windows)
     ceilings = bench_machine.ceilings(asked.machine, _args(asked.context), target.tokenizer, parameters)
@@ -95,6 +96,7 @@ def measure(asked: Request) -> tuple[dict[str, Any], str]:
         raw_dir=run_dir,
         engine=engine.name,
         engine_version=version or asked.context.get("sglang_version"),
+        identity=engine.identity(version),
         output_check=asked.output_check,
         warnings=bench_record.limit_warnings(asked.parameters, parameters, limits),
     )

@@ -33,7 +33,10 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Ran:
-    """What came out of one run. `failure` says why it ended early, `duration_s` is the wall time of all points."""
+    """What came out of one run. `failure` says why it ended early, `duration_s` is the wall time of all points.
+
+    identity: what stands for the engine in the fingerprint, "" for its name.
+    """
 
     run_id: str
     recorded_at: str
@@ -43,6 +46,7 @@ class Ran:
     raw_dir: str
     engine: str
     engine_version: str | None = None
+    identity: str = ""
     output_check: Mapping[str, Any] | None = None
     warnings: Sequence[str] = field(default_factory=tuple)
 
@@ -69,7 +73,7 @@ def make(
         "id": ran.run_id,
         "recorded_at": ran.recorded_at,
         "engine": {"name": ran.engine, "version": ran.engine_version},
-        "fingerprint": fingerprint(ran.engine, context, asked),
+        "fingerprint": fingerprint(ran.identity or ran.engine, context, asked),
         "configuration": configuration(context),
         "hardware": surroundings.hardware,
         "gpu_count": surroundings.gpu_count,
@@ -121,7 +125,8 @@ def _rate(point: Mapping[str, Any]) -> str:
     rate = finite(point.get("output_tok_s"))
     if rate is None:
         return "no rate"
-    found = (point.get("spread") or {}).get("output_tok_s") or {}
-    least, most = finite(found.get("least")), finite(found.get("most"))
+    spread = point.get("spread")
+    found = spread.get("output_tok_s") if isinstance(spread, Mapping) else None
+    least, most = (finite(found.get(name)) if isinstance(found, Mapping) else None for name in ("least", "most"))
     apart = f" ({least:.1f} to {most:.1f})" if least is not None and most is not None and least < most else ""
     return f"{rate:.1f}{apart} output tok/s"

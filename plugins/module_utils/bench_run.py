@@ -90,7 +90,14 @@ def check_server(target: Target, api_key: str | None) -> None:
     Bench_serving would measure whatever is there.
     """
     url = f"{target.url}/v1/models"
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
+    if api_key and not (api_key.isascii() and api_key.isprintable()):
+        raise BenchmarkError(
+            f"benchmark of {url}: the server's api_key holds a character that no request can carry; correct api_key"
+        )
+    try:
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
+    except ValueError as error:
+        raise BenchmarkError(f"benchmark of {url}: no address ({error}); correct host and port") from error
     # No proxy: a proxy of the machine does not know this machine's loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -190,6 +197,9 @@ def alone(root: str, timeout_s: float, sleep: Callable[[float], None] = time.sle
                         "wait for it to end, or end the play that runs it"
                     ) from None
                 sleep(0.5)
+        # What a run left that was killed: it would be shown as the progress of this one.
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(root, "bench", bench_progress.FILE_NAME))
         yield
     finally:
         # Closing releases the lock. The engine never inherits it.

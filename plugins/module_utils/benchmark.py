@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
+
 # Measured when nothing else is asked, as far as the server's limit goes.
 LADDER = (1, 8, 32, 64, 256, 512, 1024)
 
@@ -62,6 +64,10 @@ class Parameters:
             raise BenchmarkError("benchmark parameters: concurrency is empty; name at least one number of requests")
         if len(set(self.concurrency)) != len(self.concurrency):
             raise BenchmarkError(f"benchmark parameters: concurrency {list(self.concurrency)} names a value twice")
+        # YAML's true would count as 1, and be named True in the engine's arguments.
+        odd = [value for value in self.concurrency if not is_whole(value)]
+        if odd:
+            raise BenchmarkError(f"benchmark parameters: concurrency {odd[0]!r} is no whole number; name numbers only")
         wrong = [
             f"{name}={value}"
             for name, value, least in (
@@ -149,9 +155,10 @@ class Target:
     def url(self) -> str:
         """Address of the server.
 
-        An IPv6 host gets its brackets, a host that means "all addresses" is asked on the loopback.
+        An IPv6 host gets its brackets when it has none, a host that means "all addresses" is asked on the loopback.
         """
-        host = _ASKED_AT.get(self.host, self.host)
+        given = self.host[1:-1] if self.host.startswith("[") and self.host.endswith("]") else self.host
+        host = _ASKED_AT.get(given, given)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 

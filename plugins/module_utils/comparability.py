@@ -19,6 +19,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units i
     figures,
     mapping,
     points,
+    start_id,
 )
 
 UNKNOWN = "unknown"
@@ -53,7 +54,7 @@ def obstacles(a: Records, b: Records) -> list[str]:
     found += _differ("hardware", kinds, "")
     for key, words in _SHARED.items():
         found += _differ(words, [mapping(record.get("parameters")).get(key) for record in everybody], "")
-    return found
+    return [*found, *_found_in_cache(everybody)]
 
 
 def notes(a: Records, b: Records) -> list[str]:
@@ -125,6 +126,26 @@ def _twice(a: Records, b: Records) -> list[str]:
     ids = [identity for record in (*a, *b) if isinstance(identity := record.get("id"), str)]
     twice = sorted({identity for identity in ids if ids.count(identity) > 1})
     return [f"the run {twice[0]} is there twice"] if twice else []
+
+
+def _found_in_cache(records: Records) -> list[str]:
+    """A server whose prefix cache is not emptied has the prompts of the first run when the second sends them again."""
+    starts = [start_id(record) for record in records if _keeps_prompts(record)]
+    if all(starts.count(start) < 2 for start in starts if start):
+        return []
+    return [
+        "the prefix cache was not emptied and two runs were on one start of the server, so the later one found its "
+        "prompts in it: restart the server in between"
+    ]
+
+
+def _keeps_prompts(record: Mapping[str, Any]) -> bool:
+    args = {str(name).replace("_", "-"): value for name, value in _part(record, "context", "args").items()}
+    return mapping(record.get("parameters")).get("flush_cache") is False and args.get("disable-radix-cache") is not True
+
+
+def _part(record: Mapping[str, Any], name: str, inner: str) -> Mapping[str, Any]:
+    return mapping(mapping(record.get(name)).get(inner))
 
 
 def _of_side(name: str, side: Records) -> Iterator[str]:

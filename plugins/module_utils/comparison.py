@@ -166,10 +166,13 @@ def _tested(
     if not result.exact:
         notes.append(f"p-values are from {result.labelings} labelings drawn with a fixed seed: there are too many")
     if result.attainable > permutation.ALPHA and (concurrency is None or len(common) == 1):
+        needed, found = permutation.units_needed(len(common)), min(len(units.a), len(units.b))
+        told = f"the least p-value is {result.attainable:.2g}, the bands hold at {result.level * 100:.0f} %"
         notes.append(
-            f"{len(common)} points are too many for so few {units.unit}s (the least p-value is "
-            f"{result.attainable:.2g}, the bands hold at {result.level * 100:.0f} %): measure "
-            f"{permutation.units_needed(len(common))} a side, or name the concurrency that counts"
+            f"{len(common)} points are too many for so few {units.unit}s ({told}): measure {needed} a side, or name "
+            "the concurrency that counts"
+            if needed > found
+            else f"too many figures are equal to tell a difference ({told}): measure more often"
         )
     return tests, notes
 

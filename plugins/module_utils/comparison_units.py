@@ -157,9 +157,14 @@ def choose(a: Sequence[Repetition], b: Sequence[Repetition]) -> Units:
         return Units(units.a, units.b, REPETITION, *counts, why_not=why, notes=tuple(notes))
     if 1 in counts:
         who = "each side is" if counts == (1, 1) else "one side is"
+        # Records that do not name their start can be of several.
+        known = "" not in starts_a and "" not in starts_b
+        seen_of = (
+            f"{who} of one start of the server" if known else "which starts of the server these are is not on record"
+        )
         notes.append(
-            f"{who} of one start of the server: what changes from start to start is not in the band; "
-            "benchmark.yml -e ab=... measures with restarts"
+            f"{seen_of}: what changes from start to start is not in the band; benchmark.yml -e ab=... measures with "
+            "restarts"
         )
     return Units(units.a, units.b, REPETITION, *counts, notes=tuple(notes))
 

@@ -161,17 +161,8 @@ def _flat(
         # End, name and kind of each open operation, and the moment up to which time is accounted for.
         opened: list[tuple[float, str, str]] = []
         done = -math.inf
-
-        def close_until(moment: float, opened: list[tuple[float, str, str]] = opened) -> None:
-            nonlocal done
-            while opened and opened[-1][0] <= moment:
-                end, name, kind = opened.pop()
-                if end > done:
-                    pieces.append((done, end, name, kind))
-                    done = end
-
         for begin, end, name in found:
-            close_until(begin)
+            done = _closed(opened, begin, done, pieces)
             if opened and begin > done:
                 pieces.append((done, begin, opened[-1][1], opened[-1][2]))
             around = opened[-1][2] if opened else OTHER
@@ -179,8 +170,20 @@ def _flat(
             opened.append((end, name, kind))
             calls.append((begin, name, kind))
             done = max(done, begin)
-        close_until(math.inf)
+        _closed(opened, math.inf, done, pieces)
     return pieces, calls
+
+
+def _closed(
+    opened: list[tuple[float, str, str]], moment: float, done: float, pieces: list[tuple[float, float, str, str]]
+) -> float:
+    """End the operations that are over at a moment, and say up to which time is accounted for then."""
+    while opened and opened[-1][0] <= moment:
+        end, name, kind = opened.pop()
+        if end > done:
+            pieces.append((done, end, name, kind))
+            done = end
+    return done
 
 
 def _profile(

@@ -27,7 +27,7 @@ NOT_TOLD: tuple[str, ...] = ()
 BEGINS = "Starting main benchmark run"
 
 _SECRET_NAME = re.compile(r"(^|_)(key|password|secret|token)$")
-_REDACTED = "********"
+REDACTED = "********"
 
 
 def output_path(directory: str) -> str:
@@ -101,7 +101,7 @@ def redact(result: Mapping[str, Any], secrets: Iterable[str] = ()) -> bytes:
     clean = dict(result)
     if isinstance(info, dict):
         clean["server_info"] = {
-            name: _REDACTED if value and isinstance(value, str) and _SECRET_NAME.search(name) else value
+            name: REDACTED if value and isinstance(value, str) and _SECRET_NAME.search(name) else value
             for name, value in info.items()
         }
     try:
@@ -113,5 +113,5 @@ def redact(result: Mapping[str, Any], secrets: Iterable[str] = ()) -> bytes:
 def hide(data: bytes, secrets: Iterable[str]) -> bytes:
     """`data`, which holds JSON, with each of `secrets` replaced wherever it stands in a string."""
     for secret in filter(None, secrets):
-        data = data.replace(json.dumps(secret)[1:-1].encode(), _REDACTED.encode())
+        data = data.replace(json.dumps(secret)[1:-1].encode(), REDACTED.encode())
     return data

@@ -62,6 +62,7 @@ def planned(
             f"reading the request: {kind} knows no {', '.join(unknown[:5])}; use {', '.join(REQUESTS[kind])}"
         )
     seed = whole(parameters.get("seed"), "seed", 1, 0, _MOST_SEED)
+    must_be_measured(request.get("concurrency"), parameters)
     if kind == "ab":
         a, b, why = ab_sides.sides(base, request.get("ab"), request.get("ab_values"), enabled_by)
         found: tuple[Candidate, ...] = (Candidate(A, a.settings), Candidate(B, b.settings, 1))
@@ -69,7 +70,7 @@ def planned(
         slots = experiment_plan.pairs(A, B, starts)
         document = {**document, "labels": {A: a.label, B: b.label}, "why": why}
     elif kind == "sweep":
-        sweep_choice.objective(request.get("objective"))
+        must_be_measured(sweep_choice.objective(request.get("objective")).concurrency, parameters)
         sweep_choice.tie(request.get("tie_percent"))
         _confirm_starts(parameters)
         found = candidates.expand(base, request.get("grid"), request.get("candidates"))
@@ -88,6 +89,19 @@ def planned(
         found = explain_plan.first_stage(asked)
         slots = experiment_plan.rounds([one.name for one in found], _explain_starts(document, asked))
     return experiment_state.with_trials(experiment_state.with_candidates(document, found), slots, seed)
+
+
+def must_be_measured(concurrency: Any, parameters: Mapping[str, Any]) -> None:
+    """Refuse a concurrency that counts and that is not measured, before hours of trials that cannot tell anything."""
+    points = parameters.get("points")
+    if concurrency is None or not isinstance(points, list) or not points:
+        return
+    if str(concurrency) not in map(str, points):
+        told = ", ".join(map(str, points[:20]))
+        raise ExperimentError(
+            f"reading the request: concurrency {str(concurrency)[:50]} counts and is not measured; measured are "
+            f"{told}, so give one of them, or more in sglang_benchmark_concurrency"
+        )
 
 
 def taken_up(document: Mapping[str, Any], request: Mapping[str, Any], original_release: int | None) -> dict[str, Any]:

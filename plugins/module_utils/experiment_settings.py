@@ -186,6 +186,11 @@ def flag_name(name: str, version: str | None) -> str:
     return flag.name if flag is not None else wanted
 
 
+def unknown_flag(name: str, version: str | None) -> bool:
+    """Whether a locked release has no flag of that name, nor one with that alias."""
+    return name not in _flags(version)
+
+
 def of_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a recorded run had, without what variables of their own decide. Raises ExperimentError."""
     context = record.get("context")
@@ -220,6 +225,8 @@ def _plain(name: str, value: Any, where: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         hint = " in quotes" if name == "sglang_version" else ""
         raise _wrong(where, f"{name} is {_shown(repr(value))}", f"give a name{hint}")
+    if name == "sglang_version" and value == "auto":
+        raise _wrong(where, "sglang_version is auto, which can be any", "give the number of a release in quotes")
     if name == "autotune_gate" and value not in (OPEN, CLOSED):
         raise _wrong(where, f"autotune_gate is {value}", f"give {OPEN} or {CLOSED}")
     return value

@@ -90,6 +90,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (GEMM, r"(?i)deep_gemm|fp8_blockwise_scaled|scaled_mm|lora.*(shrink|expand)|^bmm_|cake_blackwell_bf16_fp4"),
     (ELEMENTWISE, r"(?i)norm|rope|rotary|silu|gelu|swiglu|act_and_mul|activation|quant|cvt_|dequant|hadamard"),
     (ELEMENTWISE, r"(?i)elementwise|vectorized|unrolled|reduce_kernel|softmax|sampling|top_?[kp]|argmax|sort|radix"),
+    (ELEMENTWISE, r"resolve_future_token_ids"),
     (
         ELEMENTWISE,
         r"(?i)index|gather|scatter|copy|fill|cat(?:array|_)|embedding|arange|where|cudaD2D|cumsum|scan|memcpy|memset",

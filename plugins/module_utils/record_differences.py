@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping
 from statistics import mean
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import argument_weights, redact, server_args_diff
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    argument_weights,
+    engine_bench_serving,
+    redact,
+    server_args_diff,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import figure, mapping, points
 from ansible_collections.tokforge.sglang.plugins.module_utils.server_args_diff import ABSENT
 
@@ -20,7 +25,7 @@ START_PERCENT = 20.0
 #: Shares of the power limit that differ by less than this are alike.
 POWER_SHARE = 0.05
 _LONGEST = 200
-_SECRET = re.compile(r"(?i)(KEY|PASSWORD|SECRET|TOKEN)$")
+_SECRET = re.compile(r"(?i)(KEY|PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS?)$|(^|[_-])ACCESS_KEY")
 _PARAMETERS = ("dataset", "range_ratio", "input_len", "output_len", "seed", "flush_cache", "ignore_eos")
 
 
@@ -38,6 +43,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, An
         *_pair("hardware", "hardware", a.get("hardware"), b.get("hardware")),
         *_pair("hardware", "gpu_count", a.get("gpu_count"), b.get("gpu_count")),
         *_pair("engine", "name", mapping(a.get("engine")).get("name"), mapping(b.get("engine")).get("name")),
+        *_engine_version(mapping(a.get("engine")), mapping(b.get("engine"))),
         *_pair("sglang_version", "sglang", first.get("sglang_version"), second.get("sglang_version")),
         *_pair("backend", "backend", first.get("backend"), second.get("backend")),
         *_keys("gate", first.get("autotune_gate"), second.get("autotune_gate")),
@@ -50,7 +56,13 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, An
         *_start(mapping(a.get("start")), mapping(b.get("start"))),
         *_power(a, b),
     ]
-    return [{**entry, "a": _shown(entry["a"]), "b": _shown(entry["b"])} for entry in found]
+    return [{**entry, **{side: _told(entry, entry[side]) for side in ("a", "b")}} for entry in found]
+
+
+def _told(entry: Mapping[str, Any], value: Any) -> Any:
+    """A side's value as it may be shown; of what is called a secret only whether it is there."""
+    secret = entry["what"] in ("env", "args") and value != ABSENT and _SECRET.search(entry["name"])
+    return redact.REDACTED if secret else _shown(value)
 
 
 def _pair(what: str, name: str, a: Any, b: Any) -> list[dict[str, Any]]:
@@ -66,10 +78,13 @@ def _same(x: Any, y: Any) -> bool:
 def _keys(what: str, a: Any, b: Any) -> Iterator[dict[str, Any]]:
     x, y = mapping(a), mapping(b)
     for name in sorted({*map(str, x), *map(str, y)}):
-        for entry in _pair(what, name, x.get(name), y.get(name)):
-            secret = what == "env" and _SECRET.search(name)
-            hidden = {side: redact.REDACTED for side in ("a", "b") if secret and entry[side] != ABSENT}
-            yield {**entry, **hidden}
+        yield from _pair(what, name, x.get(name), y.get(name))
+
+
+def _engine_version(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The release of an engine of its own. bench_serving's is that of SGLang, which is told anyway."""
+    if a.get("name") == b.get("name") != engine_bench_serving.NAME:
+        yield from _pair("engine", "version", a.get("version"), b.get("version"))
 
 
 def _arguments(a: Any, b: Any) -> Iterator[dict[str, Any]]:

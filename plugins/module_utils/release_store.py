@@ -217,12 +217,12 @@ def load(root: str, number: int) -> Release:
     return Release(number, path, content, _defect(root, path, content, recorded))
 
 
-def describe_current(root: str) -> dict[str, Any]:
-    """The current release with what is installed in its environment, as plain data.
+def describe_current(root: str, release: int | None = None) -> dict[str, Any]:
+    """The current release, or the one of that number, with what is installed in its environment, as plain data.
 
-    Raises StoreError when nothing is current, or what is current is damaged.
+    Raises StoreError when nothing is current, or the release is damaged.
     """
-    number = read_current(root)
+    number = read_current(root) if release is None else release
     if number is None:
         raise StoreError(
             f"nothing is deployed below {root}: there is no current release; run deploy.yml first", root=root
@@ -335,6 +335,11 @@ def _switch(root: str, number: int | None, check_mode: bool) -> Switched:
         _write_state(root, replace(state, previous=previous))
         _point(root, number)
     return Switched(True, previous, number)
+
+
+def last_proven(root: str) -> int | None:
+    """The release that was noted last as serving, None when none was. Raises StoreError when it cannot be read."""
+    return _read_state(root).proven
 
 
 def prove(root: str, number: int, check_mode: bool = False) -> Proved:

@@ -118,14 +118,13 @@ def _summary_row(
 ) -> Iterator[tuple[Cell, ...]]:
     if not configurations:
         return
-    ranked = [(one, one.shown.best) for one in configurations if one.shown and one.shown.best]
+    ranked = [(one, best) for one in configurations if one.shown and (best := one.shown.best)]
     newest = max(configurations, key=lambda one: one.latest.recorded_at)
     state = _validity(newest.latest, newest.label if len(configurations) > 1 else "")
     if not ranked:
         yield _row(host, workload.words, Cell("none is valid", BAD), "", "", state, against_baseline(newest))
         return
-    fastest, point = max(ranked, key=lambda pair: (pair[1].output_tok_s.median or 0.0) if pair[1] else 0.0)
-    assert point is not None  # noqa: S101
+    fastest, point = max(ranked, key=lambda pair: pair[1].output_tok_s.median or 0.0)
     speed = with_spread(point.output_tok_s)
     rivals = next((len(b.rivals) for b in best_at(configurations) if b.point.concurrency == point.concurrency), 0)
     name = fastest.label + (f"; the spread overlaps with {rivals} more" if rivals else "")

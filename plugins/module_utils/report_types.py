@@ -58,7 +58,8 @@ class Point:
     def user_tok_s(self) -> float | None:
         """Tokens a second that one user sees while an answer is written: one by the median time per output token."""
         tpot_ms = self.tpot_ms.median
-        return 1000 / tpot_ms if tpot_ms else None
+        # Nobody sees a token a nanosecond; a time below that is damage, and its reciprocal may be no finite number.
+        return 1000 / tpot_ms if tpot_ms and tpot_ms > 1e-6 else None
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,14 @@ def with_baseline(document: Mapping[str, Any], record_id: str) -> dict[str, Any]
     return {**document, "results": results}
 
 
+def is_declared(document: Mapping[str, Any], record_id: str) -> bool:
+    """Whether a record is the declared baseline of its model and hardware."""
+    return any(
+        entry.get("declared") is True and _is_record(entry.get("baseline")) and entry["baseline"]["id"] == record_id
+        for entry in document["results"]
+    )
+
+
 def baseline_for(document: Mapping[str, Any], record: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """What a record is held against, and why that: the declared baseline of its model and hardware, otherwise the
     first valid measurement of its configuration, otherwise the newest valid one of another configuration.

@@ -9,13 +9,14 @@ What a document holds and how it grows is in result_document.py. docs/facts.md d
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,10 +94,15 @@ def read(facts_dir: str) -> dict[str, Any] | None:
     """
     path = path_in(facts_dir)
     try:
-        with open(path, "rb") as handle:
+        # Without waiting: a pipe in its place would be waited for without an end, and that with the lock held.
+        with open(path, "rb", opener=_at_once) as handle:
+            if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+                raise StoreError(f"fact file {path}: not a regular file; remove it, or use another facts directory")
             data = handle.read()
     except FileNotFoundError:
         return None
+    except IsADirectoryError as error:
+        raise StoreError(f"fact file {path}: a directory; remove it, or use another facts directory") from error
     except OSError as error:
         raise StoreError(f"fact file {path}: {error.strerror}; make it readable") from error
     return parse(data, path)
@@ -123,6 +129,7 @@ def update(facts_dir: str, change: Callable[[dict[str, Any]], dict[str, Any]], l
     try:
         os.makedirs(facts_dir, mode=0o755, exist_ok=True)
         with _locked(facts_dir, lock_timeout_s):
+            _remove_leftovers(facts_dir)
             corrupt = False
             try:
                 document = read(facts_dir) or result_document.empty()
@@ -138,6 +145,10 @@ def update(facts_dir: str, change: Callable[[dict[str, Any]], dict[str, Any]], l
     except OSError as error:
         raise StoreError(f"fact file {path}: {error.strerror}; make the directory writable and give it room") from error
     return Written(path, set_aside)
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -161,6 +172,14 @@ def _compare(path: str, written: bytes) -> None:
             )
 
 
+def _remove_leftovers(facts_dir: str) -> None:
+    """What writers left that were killed while they wrote: with the lock held, nobody is writing."""
+    for name in os.listdir(facts_dir):
+        if name.startswith(f".{FILE_NAME}.") and name.endswith(".tmp"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(facts_dir, name))
+
+
 def _set_aside(path: str) -> str:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside, attempt = f"{path}.corrupt-{stamp}", 1
@@ -171,7 +190,7 @@ def _set_aside(path: str) -> str:
     return aside
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(facts_dir: str, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     # A file of its own: the fact file is replaced, and a lock on a replaced file guards nothing. Not named *.fact, so
     # Ansible does not read it.

@@ -22,7 +22,8 @@ description:
     request failed, when token counts differ from what was asked, when a figure is missing, zero or not finite, when the
     text is one character repeated, or when O(output_check) says so.
   - Measures nothing when the latest record is valid and has the same fingerprint (configuration and parameters), unless
-    O(force=true).
+    O(force=true). What O(max_regression_percent), O(expectation) and O(baseline) ask of a result holds for that record
+    then.
   - Only one benchmark runs below a root at a time; another one waits for it.
   - A run that could not begin (no server, another model, no interpreter) fails and records nothing.
 extends_documentation_fragment:
@@ -150,7 +151,9 @@ options:
         description: Why it was not.
         type: str
   preflight:
-    description: What the checks before found, with C(verdict), C(counts) and C(findings). Recorded with the result.
+    description:
+      - What the checks before found, with C(findings), and C(verdict) and C(counts), which are made from these when
+        they are left out. Recorded with the result, without what was well.
     type: dict
   experiment:
     description: The experiment that this run is a trial of, with C(id), C(candidate) and C(round).
@@ -416,11 +419,11 @@ comparison:
   description:
     - The result against the baseline, as M(tokforge.sglang.comparison_info) returns it. None when there is no
       baseline, or the result is invalid.
-  returned: when a benchmark was run
+  returned: when there is a result
   type: dict
 expectation:
   description: How what is expected was met, with C(status), C(why), C(points) and C(checklist).
-  returned: when a benchmark was run
+  returned: when there is a result
   type: dict
 fact_file:
   description: The file with the record.
@@ -455,6 +458,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     bench_run,
     bench_verdict,
     benchmark,
+    findings,
     result_document,
     result_store,
 )
@@ -531,14 +535,13 @@ def asked_parameters(given: dict[str, Any]) -> Parameters:
     )
 
 
-def latest_record(module: AnsibleModule) -> dict[str, Any] | None:
-    """The latest record, None when there is none or the fact file is corrupt (the next record sets that aside)."""
+def known(module: AnsibleModule) -> dict[str, Any]:
+    """The document; an empty one when there is none or the fact file is corrupt (the next record sets that aside)."""
     try:
-        document = result_store.read(module.params["facts_dir"])
+        return result_store.read(module.params["facts_dir"]) or result_document.empty()
     except CorruptError as error:
         module.warn(f"{error}; it is set aside when the next result is recorded")
-        return None
-    return document["latest"] if document else None
+        return result_document.empty()
 
 
 def requested(given: dict[str, Any], asked: Parameters, machine: bench_machine.Machine) -> bench_measure.Request:
@@ -560,11 +563,23 @@ def requested(given: dict[str, Any], asked: Parameters, machine: bench_machine.M
                 "admin_api_key",
                 "sample_gpus",
                 "output_check",
-                "preflight",
                 "experiment",
             )
         },
+        preflight=preflight_of(given),
     )
+
+
+def preflight_of(given: dict[str, Any]) -> dict[str, Any] | None:
+    """What the checks before found, as it is recorded: the worst of it, how much there is, and what was not well."""
+    told = given["preflight"]
+    if told is None or "findings" not in told:
+        return told
+    listed = told["findings"]
+    found = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    every = [findings.Finding(str(entry.get("level")), "", "") for entry in found]
+    summed = {"verdict": findings.verdict(every), "counts": findings.counts(every)}
+    return {**summed, **told, "findings": [entry for entry in found if entry.get("level") != findings.OK]}
 
 
 def wanted_of(given: dict[str, Any]) -> bench_verdict.Wanted:
@@ -575,7 +590,7 @@ def wanted_of(given: dict[str, Any]) -> bench_verdict.Wanted:
     if "output_tok_s" in expected:
         expected["tok_s"] = expected.pop("output_tok_s")
     if expected:
-        expected["findings"] = (given["preflight"] or {}).get("findings") or ()
+        expected["findings"] = (preflight_of(given) or {}).get("findings") or ()
     return bench_verdict.Wanted(given["max_regression_percent"], expected, given["counts"])
 
 
@@ -624,16 +639,56 @@ def returned(
     return result
 
 
+def kept(module: AnsibleModule, document: dict[str, Any], record: dict[str, Any], wanted: str) -> dict[str, Any]:
+    """The result where nothing is measured: what is asked of a result holds for the recorded one, too.
+
+    Without that a rollout that failed for a regression would pass when it is only run again.
+    """
+    given = module.params
+    result = returned(module, record, record, wanted)
+    declared = result_document.is_declared(document, record["id"])
+    if given["baseline"] and not declared:
+        result["changed"] = True
+        headers = {"before_header": result["fact_file"], "after_header": result["fact_file"]}
+        result["diff"] = {**headers, "before": "", "after": f"baseline {record['id']}\n"}
+        if not module.check_mode:
+            result_store.update(
+                given["facts_dir"], lambda found: result_document.with_baseline(found, str(record["id"]))
+            )
+    verdict = bench_verdict.judge(document, record, wanted_of(given))
+    if declared or result["changed"]:
+        # What others are held against is not worse than itself.
+        verdict = bench_verdict.Verdict(None, verdict.expectation, "it is the baseline")
+    return judged(module, verdict, result)
+
+
+def judged(module: AnsibleModule, verdict: bench_verdict.Verdict, result: dict[str, Any]) -> dict[str, Any]:
+    """The result with what it means; fails, or warns, when it is not good enough."""
+    result.update(comparison=verdict.comparison, expectation=verdict.expectation)
+    for warning in verdict.warnings():
+        module.warn(warning)
+    failures = verdict.failures()
+    if failures and module.params["fail_on_regression"]:
+        where = f"benchmark of {module.params['host']}:{module.params['port']}"
+        module.fail_json(msg=f"{where}: {'; '.join(failures)}; the result is recorded", **result)
+    for failure in failures:
+        module.warn(failure)
+    return result
+
+
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Decide, measure, record. An invalid run is recorded first and fails then."""
     given = module.params
     asked = asked_parameters(given)
-    wanted = benchmark.fingerprint(bench_engines.find(given["engine"]).name, given["context"], asked)
+    engine = bench_engines.find(given["engine"])
+    identity = engine.identity(engine.version(given["engine_python"] or given["python"]))
+    wanted = benchmark.fingerprint(identity, given["context"], asked)
     bench_verdict.check(wanted_of(given))
     machine = bench_measure.machine_of(given["context"])
-    before = latest_record(module)
+    document = known(module)
+    before = document["latest"]
     if not given["force"] and bench_record.same_measurement(before, wanted, machine.hardware):
-        return returned(module, before, before, wanted)
+        return kept(module, document, before, wanted)
     if module.check_mode:
         return returned(module, before, None, wanted)
     with bench_run.alone(given["root"], given["timeout_s"]):
@@ -644,26 +699,19 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     except StoreError as error:
         # The figures cost minutes: they are shown although they could not be kept.
         raise StoreError(str(error), **{**result, **error.facts, "changed": False}) from error
-    result.update(comparison=verdict.comparison, expectation=verdict.expectation)
     if written.set_aside:
         result["set_aside"] = written.set_aside
         module.warn(f"the fact file was corrupt and is now {written.set_aside}")
-    for warning in [*record["warnings"], *verdict.warnings()]:
+    for warning in record["warnings"]:
         module.warn(warning)
-    where = f"benchmark of {given['host']}:{given['port']}"
     if not record["valid"]:
         module.fail_json(
-            msg=f"{where}: {'; '.join(record['reasons'])}; "
+            msg=f"benchmark of {given['host']}:{given['port']}: {'; '.join(record['reasons'])}; "
             f"the result is recorded as invalid, see {record['raw_dir']}/bench.log",
             log_tail=log_tail,
-            **result,
+            **{**result, "comparison": None, "expectation": None},
         )
-    failures = verdict.failures()
-    if failures and given["fail_on_regression"]:
-        module.fail_json(msg=f"{where}: {'; '.join(failures)}; the result is recorded", **result)
-    for failure in failures:
-        module.warn(failure)
-    return result
+    return judged(module, verdict, result)
 
 
 def main() -> None:

@@ -309,6 +309,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         module.exit_json(changed=False, **look(module.params, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())))
+    except result_store.CorruptError as error:
+        module.fail_json(msg=f"{error}; repair it, or measure anew: the next benchmark sets it aside")
     except result_store.StoreError as error:
         module.fail_json(msg=str(error), **error.facts)
     except (comparison.ComparisonError, regression.RegressionError, expectation.ExpectationError) as error:

@@ -163,6 +163,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import decode_profile, gpu_look, profile_run
+from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import Target
 from ansible_collections.tokforge.sglang.plugins.module_utils.profile_server import ProfileRunError
 
 
@@ -176,10 +177,9 @@ def bandwidth_bytes_s() -> float | None:
 def profile(module: AnsibleModule) -> dict[str, Any]:
     """What the module returns. Raises ProfileRunError."""
     asked = module.params
-    host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
     outcome = profile_run.run(
         profile_run.Request(
-            url=f"http://{host}:{asked['port']}",
+            url=Target(asked["host"], asked["port"], "", "").url,
             root=asked["root"],
             steps=asked["steps"],
             batch=asked["batch"],

@@ -35,6 +35,8 @@ options:
     required: true
   action:
     description:
+      - V(look) tells in RV(original_release) what served before the experiments. It is O(original_release), unless that
+        is a candidate that an interrupted play left.
       - V(begin) makes the experiment, or takes up one that was interrupted, and returns the trials to do.
       - V(staged) notes the release of O(candidate), or with O(reason) that it is not supported.
       - V(trial_begin) notes that trial O(number) runs now. RV(skip) says that it must not.
@@ -42,9 +44,10 @@ options:
       - V(next) adds the trials of the next stage, when there is one. Call it until RV(trials) is empty.
       - V(conclude) compares, records the result in the fact file below O(facts_dir), returns it, and marks the
         experiment finished when no trial is left.
+      - V(served) notes that what is to serve after a finished experiment serves. Until then RV(served) is false.
       - V(abandon) gives an interrupted experiment up.
     type: str
-    choices: [begin, staged, trial_begin, trial_end, next, conclude, abandon]
+    choices: [look, begin, staged, trial_begin, trial_end, next, conclude, served, abandon]
     required: true
   kind:
     description: What to begin.
@@ -72,7 +75,8 @@ options:
     type: dict
     default: {}
   original_release:
-    description: Number of the release that serves before the experiment. It is kept over interruptions.
+    description: Number of the release that serves before the experiment. It is kept over interruptions, unless a
+      release that is none of the experiment's was deployed since.
     type: int
   enabled_by:
     description:
@@ -85,7 +89,7 @@ options:
     type: bool
     default: false
   id:
-    description: Which experiment, for all actions but V(begin).
+    description: Which experiment, for all actions but V(look) and V(begin).
     type: str
   candidate:
     description: Name of a candidate, for O(action=staged).
@@ -104,14 +108,16 @@ options:
     description: The record that a trial made. It is read from the fact file.
     type: str
   facts_dir:
-    description: Directory of the fact file, for O(record_id) and for an explanation that names records.
+    description: Directory of the fact file, for O(record_id), for an explanation that names records, and for
+      O(action=begin) to see which records of an interrupted experiment are still there.
     type: path
   metric:
     description: The figure that the sides of an A/B run are compared by, for O(action=conclude).
     type: str
     default: output_tok_s
   concurrency:
-    description: The point that counts in an A/B run, for O(action=conclude). All of them when it is not given.
+    description: The point that counts in an A/B run, for O(action=conclude), and for O(action=begin) to see that it is
+      measured. All of them when it is not given.
     type: int
   tie_percent:
     description: A change that is certain but smaller than this is no measurable gain, for O(action=conclude).
@@ -236,6 +242,10 @@ finished:
   description: Whether the experiment is done.
   returned: success
   type: bool
+served:
+  description: Whether what is to serve after it was noted as serving. A play that died in between leaves it false.
+  returned: success
+  type: bool
 result:
   description: What came out, V(null) before O(action=conclude).
   returned: success
@@ -252,8 +262,9 @@ comparison:
   returned: O(action=conclude)
   type: dict
 serves:
-  description: The release that is to serve now, the winner of a sweep or what served before. V(null) when nothing did.
-  returned: O(action=conclude)
+  description: The release that is to serve after the experiment, the winner of a sweep or what served before. V(null)
+    when nothing did, and while nothing came out.
+  returned: success
   type: int
 progress:
   description: Which trial this is, how long it took so far and how long it will take yet.
@@ -273,6 +284,11 @@ unfinished:
   returned: O(action=begin)
   type: list
   elements: dict
+lost:
+  description: What of an interrupted experiment is not there any more, in sentences.
+  returned: O(action=begin)
+  type: list
+  elements: str
 set_aside:
   description: Where a damaged file was moved to, V(null) when there was none.
   returned: O(action=begin)
@@ -285,8 +301,9 @@ removed:
 """
 
 import contextlib
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -294,9 +311,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     comparison,
     experiment_files,
+    experiment_resume,
     experiment_run,
     experiment_settings,
     experiment_state,
+    release_store,
     result_document,
     result_store,
 )
@@ -309,7 +328,8 @@ def begin(module: AnsibleModule, now: str) -> tuple[dict[str, Any] | None, dict[
     kind, request, root = given["kind"], given["request"], given["root"]
     base = experiment_settings.base(given["base"])
     name = experiment_state.identify(kind, request, base, given["parameters"])
-    told: dict[str, Any] = {"unfinished": experiment_files.unfinished(root, name), "set_aside": None, "removed": []}
+    unfinished = experiment_files.unfinished(root, name)
+    told: dict[str, Any] = {"unfinished": unfinished, "lost": [], "set_aside": None, "removed": []}
     for other in told["unfinished"]:
         module.warn(f"experiment {other['id']} was interrupted with {other['waiting']} trials left: {other['todo']}")
     try:
@@ -320,13 +340,53 @@ def begin(module: AnsibleModule, now: str) -> tuple[dict[str, Any] | None, dict[
         where = f"moved to {told['set_aside']}" if told["set_aside"] else "it would be moved aside"
         module.warn(f"{error}; {where}, and its trials are made again")
     if before is not None and not (before["finished"] and given["force"]):
-        after = experiment_run.taken_up(before, request, given["original_release"])
+        after, told["lost"] = experiment_resume.reconciled(
+            experiment_run.taken_up(before, request, given["original_release"]),
+            given["original_release"],
+            has_record(module),
+            has_release(root),
+        )
+        for lost in told["lost"]:
+            module.warn(f"experiment {name} goes on: {lost}")
     else:
+        experiment_run.must_be_measured(given["concurrency"], given["parameters"])
         after = experiment_run.planned(
             kind, request, base, given["parameters"], given["original_release"], now, given["enabled_by"],
             lambda wanted: find_record(module, wanted),
         )  # fmt: skip
     return before, after, told
+
+
+def look(module: AnsibleModule) -> dict[str, Any]:
+    """What served before the experiments."""
+    root = module.params["root"]
+    try:
+        proven = release_store.last_proven(root)
+    except release_store.StoreError as error:
+        raise ExperimentError(str(error), **error.facts) from error
+    documents = experiment_files.others(root, "")
+    found = experiment_resume.served_before(documents, module.params["original_release"], proven)
+    return {"changed": False, "original_release": found}
+
+
+def has_release(root: str) -> Callable[[int], bool]:
+    """Tells whether a release is there and sound. A root without releases has them elsewhere."""
+    if not os.path.isdir(os.path.join(root, "releases")):
+        return lambda _number: True
+    return lambda number: release_store.load(root, number).broken is None
+
+
+def has_record(module: AnsibleModule) -> Callable[[str], bool]:
+    """Tells whether a record is in the fact file; all are when it is not known where that lies."""
+
+    def found(wanted: str) -> bool:
+        try:
+            find_record(module, wanted)
+        except MissingRecordError:
+            return False
+        return True
+
+    return found if module.params["facts_dir"] is not None else lambda _wanted: True
 
 
 def change(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -350,6 +410,8 @@ def change(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tuple[
         return after, {"trial": experiment_state.trial(after, number)}
     if action == "next":
         return experiment_run.extended(before), {}
+    if action == "served":
+        return {**before, "served": True}, {}
     if action == "conclude":
         return conclude(module, before, now)
     return {**before, "abandoned": True}, {}
@@ -378,9 +440,11 @@ def conclude(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tupl
     after, _sides = experiment_run.concluded(before, now, experiment_run.ratio_for(before), compared)
     if given["breakdown"] and before["kind"] == "explain":
         after["result"] = {**after["result"], "breakdown": given["breakdown"]}
+    # A play that dies before the better one serves has left something else serving: the next one has to know.
+    after["served"] = False
     if not module.check_mode:
         record(given["facts_dir"], after, compared)
-    return after, {"comparison": compared, "serves": experiment_run.serves(after)}
+    return after, {"comparison": compared}
 
 
 def record(facts_dir: str, document: Mapping[str, Any], compared: Mapping[str, Any] | None) -> None:
@@ -397,6 +461,10 @@ def record(facts_dir: str, document: Mapping[str, Any], compared: Mapping[str, A
         raise ExperimentError(str(error), **error.facts) from error
 
 
+class MissingRecordError(ExperimentError):
+    """The fact file can be read, and the record is not in it."""
+
+
 def find_record(module: AnsibleModule, wanted: str) -> Mapping[str, Any]:
     """A record of the fact file. Raises ExperimentError."""
     where = module.params["facts_dir"]
@@ -410,7 +478,10 @@ def find_record(module: AnsibleModule, wanted: str) -> Mapping[str, Any]:
     for record in [*reversed(document.get("history") or []), document.get("latest"), *kept]:
         if isinstance(record, dict) and record.get("id") == wanted:
             return record
-    raise ExperimentError(f"looking for record {wanted[:50]} in {where}: there is none; measure, then give its id")
+    raise MissingRecordError(
+        f"looking for record {wanted[:50]} in {where}: there is none; give the id of one that is there, or run the "
+        "same experiment again, which makes the trials anew whose records are gone"
+    )
 
 
 def shown(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -432,6 +503,8 @@ def shown(document: Mapping[str, Any]) -> dict[str, Any]:
         "candidates": entries,
         "original_release": document["original_release"],
         "finished": document["finished"],
+        "served": experiment_resume.is_served(document),
+        "serves": experiment_run.serves(document) if document["result"] else None,
         "result": document["result"],
         "compare": experiment_run.comparable(document),
     }
@@ -450,7 +523,17 @@ def main() -> None:
             "root": {"type": "path", "required": True},
             "action": {
                 "type": "str",
-                "choices": ["begin", "staged", "trial_begin", "trial_end", "next", "conclude", "abandon"],
+                "choices": [
+                    "look",
+                    "begin",
+                    "staged",
+                    "trial_begin",
+                    "trial_end",
+                    "next",
+                    "conclude",
+                    "served",
+                    "abandon",
+                ],
                 "required": True,
             },
             "kind": {"type": "str", "choices": ["ab", "sweep", "explain"]},
@@ -479,6 +562,7 @@ def main() -> None:
             ("action", "trial_end", ("id", "number")),
             ("action", "next", ("id",)),
             ("action", "conclude", ("id", "facts_dir")),
+            ("action", "served", ("id",)),
             ("action", "abandon", ("id",)),
         ],
         supports_check_mode=True,
@@ -491,6 +575,8 @@ def main() -> None:
 
 def act(module: AnsibleModule) -> dict[str, Any]:
     """What the module returns. Raises ExperimentError."""
+    if module.params["action"] == "look":
+        return look(module)
     root, now = module.params["root"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     # A look takes no lock: it would have to make the directory.
     with contextlib.nullcontext() if module.check_mode else experiment_files.locked(root):

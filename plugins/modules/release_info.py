@@ -21,6 +21,9 @@ options:
     description: Directory that holds everything a rollout makes on the target.
     type: path
     required: true
+  release:
+    description: Number of the release to tell of, instead of the current one.
+    type: int
 seealso:
   - module: tokforge.sglang.release
 """
@@ -34,7 +37,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 release:
-  description: Number of the current release.
+  description: Number of the release.
   returned: success
   type: int
   sample: 3
@@ -79,9 +82,12 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={"root": {"type": "path", "required": True}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={"root": {"type": "path", "required": True}, "release": {"type": "int"}},
+        supports_check_mode=True,
+    )
     try:
-        found = release_store.describe_current(module.params["root"])
+        found = release_store.describe_current(module.params["root"], module.params["release"])
         env = launch_plan.given_environment(found["env"], module.params["root"])
         module.exit_json(changed=False, **{**found, "env": env})
     except release_store.StoreError as error:

@@ -20,6 +20,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import report_tabl
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
 from ansible_collections.tokforge.sglang.plugins.module_utils.report_markdown import sweep_words
 from ansible_collections.tokforge.sglang.plugins.plugin_utils import report_plots as plots
+from ansible_collections.tokforge.sglang.plugins.plugin_utils.report_plots import Key, Plot
 from ansible_collections.tokforge.sglang.plugins.plugin_utils.report_template import PAGE
 
 _MOST_STARTS = 4
@@ -32,8 +33,8 @@ class _Group:
 
     heading: str
     note: str
-    keys: tuple[plots.Key, ...]
-    plots: tuple[plots.Plot, ...]
+    keys: tuple[Key, ...]
+    plots: tuple[Plot, ...]
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,12 @@ def test_place_that_cannot_be_written_fails_with_its_name(run: Run, tmp_path: Pa
     assert result["failed"] and str(tmp_path / "file") in result["msg"] and ";" in result["msg"]
 
 
+def test_file_for_prometheus_must_not_take_the_place_of_another(run: Run, tmp_path: Path) -> None:
+    result = run(prometheus=str(tmp_path / "out" / ".." / "out" / "report.html"))
+    assert result["failed"] and "another file of the report" in result["msg"]
+    assert not (tmp_path / "out").exists()
+
+
 def test_missing_matplotlib_fails_with_what_to_do(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(_made: Any) -> str:
         raise report.ReportError("install it")

@@ -67,6 +67,25 @@ def test_ab_run_with_a_side_that_never_ran_says_so() -> None:
     ]
 
 
+def test_side_that_is_not_supported_says_why() -> None:
+    never = {
+        "label": "tp-size=64",
+        "starts": 0,
+        "failed": 0,
+        "state": "unsupported",
+        "reason": "64 ranks\nneed 64 GPUs",
+    }
+    assert "  B  tp-size=64: 0 starts measured, unsupported: 64 ranks need 64 GPUs" in ab(b=never, comparison=None)
+
+
+def test_explanation_says_why_a_configuration_did_not_run() -> None:
+    candidates = [{"name": "A", "reason": ""}, {"name": "B", "state": "failed", "reason": "out of\nmemory"}]
+    lines = experiment_lines(
+        {"id": "e", "candidates": candidates, "result": {"steps": [], "notes": ["B does not run"]}}
+    )
+    assert lines[1:] == ["  B  failed: out of memory", "  note       B does not run"]
+
+
 def sweep(winner: str | None, comparison: Any = None) -> list[str]:
     candidates = [
         {"name": "original", "state": "measured", "reason": "", "output_tok_s": {"1": 10.0, "8": 80.0}},
@@ -83,7 +102,7 @@ def test_sweep_with_a_winner_shows_what_to_declare() -> None:
         'Sweep sweep-1, best by {"metric": "output_tok_s", "concurrency": 8}',
         "  original      measured  10.0 at 1, 80.0 at 8 output tok/s",
         "  page-size=16  measured  11.0 at 1, 100.0 at 8 output tok/s",
-        "  marlin        failed  it died",
+        "  marlin        failed  it died Traceback",
         "  at 8 in flight  output_tok_s 100.0 -> 110.0: +10.0 % (+8.0 to +12.0 %), p = 0.0079, faster",
         "  verdict    faster: output tok/s +10.0 %",
         "  note       one start only",
@@ -94,6 +113,34 @@ def test_sweep_with_a_winner_shows_what_to_declare() -> None:
         "    sglang_autotune_gate: closed",
         '    sglang_server_args: {"page-size": 16}',
         '    sglang_server_env: {"A": "1"}',
+    ]
+
+
+def test_winner_that_is_not_confirmed_is_not_said_to_serve() -> None:
+    settings = {"name": "a", "state": "measured", "settings": SETTINGS}
+    result = {"candidates": [settings], "winner": "a", "verdict": "unconfirmed", "why": "it reaches 100"}
+    told = {"id": "sweep-1", "result": result, "original_release": 3}
+    lines = experiment_lines({**told, "serves": 3})
+    assert "  winner     a, not confirmed, so what served before serves: it reaches 100" in lines
+    assert "  to take it all the same, declare in the inventory:" in lines
+    # No confirmation was asked for.
+    assert "  winner     a: it reaches 100" in experiment_lines({**told, "serves": 5})
+
+
+def test_result_of_an_earlier_play_says_when_it_came_out_and_how_to_do_it_anew() -> None:
+    result = {"steps": [], "recorded_at": "2026-01-01T00:00:00Z"}
+    now = {"id": "explain-1", "finished": True, "result": result}
+    assert experiment_lines({**now, "unfinished": []})[-1] == (
+        "  this came out at 2026-01-01T00:00:00Z; -e sglang_experiment_force=true does it anew"
+    )
+    assert not any("force" in line for line in experiment_lines(now))
+
+
+def test_plan_names_what_would_be_tried() -> None:
+    assert experiment_lines({"id": "ab-1", "trials": [{}, {}], "candidates": [{"name": "A"}, {"name": "B"}]}) == [
+        "experiment ab-1: nothing came out yet, 2 trials are left",
+        "  A",
+        "  B",
     ]
 
 
@@ -144,6 +191,20 @@ def test_explanation_shows_a_decode_step_of_both_sides() -> None:
     ]
     one = {"steps": [], "breakdown": {"a": sides["a"], "b": None}}
     assert experiment_lines({"id": "e", "result": one})[1] == "  a decode step: 12.000 -> - ms"
+
+
+def test_decode_step_is_held_against_the_roofline_where_it_is_known() -> None:
+    floor = {"step": {"share": 0.149}, "kinds": {"moe": {"share": 0.5}, "idle": None}}
+    sides = {
+        "a": {"step_ms": 2.0, "ms": {"moe": 1.0, "idle": 0.5}, "floor": floor},
+        "b": {"step_ms": 1.0, "floor": None},
+    }
+    lines = experiment_lines({"id": "e", "result": {"steps": [], "breakdown": sides}})
+    assert lines[1:] == [
+        "  a decode step: 2.000 -> 1.000 ms, 15% -> - of the roofline",
+        "    moe: 1.000 -> - ms, 50% -> - of the roofline",
+        "    idle: 0.500 -> - ms",
+    ]
 
 
 def test_experiment_that_is_not_finished_says_how_much_is_left() -> None:

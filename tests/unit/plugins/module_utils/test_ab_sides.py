@@ -121,6 +121,9 @@ def test_other_things_with_two_values(about: str, values: list[Any], key: str, f
         ("port", [1, 2], "decided by sglang_port"),
         ("<b>", [1, 2], "no launch argument"),
         ("env.", [1], "no environment variable"),
+        ("max_runing_requests", [1], "did you mean max-running-requests"),
+        ("tp", [2], "has no launch argument 'tp'; did you mean"),
+        ("sglang_version", ["auto"], "give the number of a release"),
     ],
 )
 def test_what_cannot_be_compared_is_one_clear_error(about: Any, values: Any, message: str) -> None:

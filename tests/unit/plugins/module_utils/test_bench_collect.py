@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,25 @@ def test_windows_belong_to_their_points(tmp_path: Path) -> None:
 )
 def test_damaged_lines_give_no_window_and_no_error(damage: bytes, runs: list[Wanted]) -> None:
     assert windows(damage, runs, {(1, 0): 1.0}) == {}
+
+
+def test_keys_are_taken_out_of_all_that_an_engine_leaves(tmp_path: Path) -> None:
+    key = 'se"cret-k\u03bby'
+    logs = tmp_path / "concurrency-1" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "aiperf.log").write_text(f"Bearer {key}\n")
+    (logs / "config.json").write_text(json.dumps({"apiKey": key}))
+    (tmp_path / "bench.log").write_text("nothing to hide: 12")
+    os.chmod(logs / "aiperf.log", 0o600)
+    outside = tmp_path.parent / "outside"
+    outside.write_text(key)
+    (logs / "link").symlink_to(outside)
+    os.mkfifo(logs / "pipe")
+    # What is short stands in other words, and in numbers.
+    found = bench_collect.clean(str(tmp_path), [key, "12"])
+    assert found == [str(logs / "aiperf.log"), str(logs / "config.json")]
+    assert (logs / "aiperf.log").read_text() == "Bearer ********\n"
+    assert json.loads((logs / "config.json").read_text()) == {"apiKey": "********"}
+    assert stat.S_IMODE((logs / "aiperf.log").stat().st_mode) == 0o600
+    assert (tmp_path / "bench.log").read_text() == "nothing to hide: 12"
+    assert (outside.read_text(), bench_collect.clean(str(tmp_path), [])) == (key, [])

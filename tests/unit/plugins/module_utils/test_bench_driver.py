@@ -166,3 +166,31 @@ def test_lines_survive_a_kill_and_can_be_read(program: Path) -> None:
     progress = bench_progress.read((program / "progress").read_bytes())
     assert progress is not None
     assert (progress.begun, len(progress.took_s), progress.over) == (2, 1, False)
+
+
+@pytest.mark.parametrize("ending", ["killed", "well"])
+def test_what_a_program_starts_ends_with_the_driver(program: Path, ending: str) -> None:
+    # As aiperf does: a process of its own, which knows nothing of the driver.
+    wait = "wait" if ending == "killed" else "exit 0"
+    words = ["/bin/sh", "-c", f"sleep 60 & echo $! $$ > {program}/new; mv {program}/new {program}/pids; {wait}"]
+    path = program / "plan.json"
+    plan = {"parent": os.getpid(), "progress": str(program / "progress"), "steps": STEPS, "runs": [{"program": words}]}
+    path.write_text(json.dumps(plan))
+    driver = subprocess.Popen([sys.executable, bench_driver.__file__, str(path)], start_new_session=True)
+    deadline = time.monotonic() + 10
+    while not (program / "pids").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    started = [int(word) for word in (program / "pids").read_text().split()]
+    if ending == "killed":
+        driver.kill()
+    assert driver.wait(10) == (-9 if ending == "killed" else 0)
+    while any(running(one) for one in started) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [one for one in started if running(one)] == []
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

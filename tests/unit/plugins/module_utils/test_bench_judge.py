@@ -239,3 +239,14 @@ def test_run_that_ended_early_names_the_points_that_are_missing() -> None:
 )
 def test_failed_output_check_makes_good_figures_invalid(check: Any, reasons: list[str]) -> None:
     assert judge_run([judged({})], ASKED, None, check) == reasons
+
+
+@pytest.mark.parametrize("listed", [None, {}, "text", [], ["one"], ["a", "b", "c", None]])
+def test_answers_that_cannot_be_looked_at_are_not_believed(listed: Any) -> None:
+    for key in ("generated_texts", "errors"):
+        raw = {**recording(), key: listed}
+        found = sum(isinstance(entry, str) for entry in listed) if isinstance(listed, list) else 0
+        assert f"{key} has {found} texts for 4 requests" in judge(raw, ASKED, 1, random_weights=False)["reasons"]
+        if key == "generated_texts":
+            # They say nothing there.
+            assert judge(raw, ASKED, 1, random_weights=True)["valid"] is True

@@ -95,7 +95,7 @@ def test_server_on_a_cpu_has_no_gpus_although_the_machine_has(
     monkeypatch.setattr(host_cpus, "look", lambda: Cpus(allowed=frozenset({0, 1, 2})))
     assert look(args, {}, eight()) == Machine("CPU Some CPU, 3 cores")
     monkeypatch.setattr(bench_machine, "CPUINFO", str(tmp_path / "missing"))
-    monkeypatch.setattr(host_cpus, "look", lambda: Cpus())
+    monkeypatch.setattr(host_cpus, "look", Cpus)
     assert look(args, {}, eight()).hardware == "CPU of unknown model, 1 core"
 
 

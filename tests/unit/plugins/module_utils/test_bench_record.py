@@ -83,7 +83,7 @@ def test_accept_length_is_the_median_of_the_repetitions() -> None:
 # --- a record
 
 
-def record(asked: Parameters = ASKED, context: dict[str, Any] = CONTEXT, **changes: Any) -> dict[str, Any]:
+def record(asked: Parameters = ASKED, **changes: Any) -> dict[str, Any]:
     values: dict[str, Any] = {
         "run_id": "r1",
         "recorded_at": "2026-01-02T03:04:05Z",
@@ -95,7 +95,7 @@ def record(asked: Parameters = ASKED, context: dict[str, Any] = CONTEXT, **chang
         "engine_version": "0.5.23",
     }
     surroundings = Surroundings("8x GPU", 8, {"id": "s1"}, None, {"id": "e1"})
-    return bench_record.make(Ran(**{**values, **changes}), context, asked, asked, surroundings)
+    return bench_record.make(Ran(**{**values, **changes}), CONTEXT, asked, asked, surroundings)
 
 
 def test_good_run_is_recorded_with_all_that_explains_it() -> None:
@@ -179,3 +179,20 @@ def test_summary_of_a_record_has_its_state_and_rates() -> None:
         "concurrency 1: no rate",
     ]
     assert summary_lines(None) == []
+
+
+@pytest.mark.parametrize("odd", [None, 5, "x", [], {"output_tok_s": 5}, {"output_tok_s": ["1"]}])
+def test_summary_of_a_point_with_an_odd_spread_has_its_rate(odd: Any) -> None:
+    assert summary_lines({"points": [{"concurrency": 1, "output_tok_s": 5, "spread": odd}]})[1] == (
+        "concurrency 1: 5.0 output tok/s"
+    )
+
+
+def test_release_of_an_engine_of_its_own_is_part_of_the_fingerprint() -> None:
+    asked = Parameters((1,), 64, 32)
+    old, new, same = (
+        Ran("r", "t", [], None, 1.0, "/r", "aiperf", version, identity=f"aiperf {version}")
+        for version in ("0.13.0", "0.14.0", "0.13.0")
+    )
+    prints = [bench_record.make(one, CONTEXT, asked, asked, Surroundings())["fingerprint"] for one in (old, new, same)]
+    assert prints[0] == prints[2] != prints[1]

@@ -250,3 +250,23 @@ def test_tail_of_a_long_log_is_short(tmp_path: Path) -> None:
     path.write_bytes(b"\xff" + b"x" * 50_000 + b"\n" + b"\n".join(b"%d" % number for number in range(100)))
     assert bench_run.tail(str(path)).splitlines() == [str(number) for number in range(70, 100)]
     assert bench_run.content(str(tmp_path / "none")) == b""
+
+
+def test_progress_of_a_run_that_was_killed_is_not_shown_as_the_next_ones(tmp_path: Path) -> None:
+    bench = tmp_path / "bench"
+    bench.mkdir()
+    (bench / "progress.jsonl").symlink_to("20260101T000000Z-abcdef/progress.jsonl")
+    with bench_run.alone(str(tmp_path), 1):
+        assert os.listdir(bench) == [".lock"]
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "k\u03bby", "nul\x00"])
+def test_key_that_no_request_can_carry_is_named_and_not_shown(key: str) -> None:
+    with pytest.raises(BenchmarkError, match="api_key holds a character") as error:
+        bench_run.check_server(Target("127.0.0.1", 1, "/t", "m"), key)
+    assert key not in str(error.value)
+
+
+def test_host_that_makes_no_address_is_an_error_with_advice() -> None:
+    with pytest.raises(BenchmarkError, match="correct host and port"):
+        bench_run.check_server(Target("[::1", 1, "/t", "m"), None)

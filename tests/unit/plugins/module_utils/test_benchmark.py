@@ -94,6 +94,8 @@ def test_points_that_were_asked_for_are_measured_above_the_limit_too() -> None:
         ("0.0.0.0", "http://127.0.0.1:30000"),
         ("::", "http://[::1]:30000"),
         ("fe80::1", "http://[fe80::1]:30000"),
+        ("[fe80::1]", "http://[fe80::1]:30000"),
+        ("[::]", "http://[::1]:30000"),
         ("gpu-box", "http://gpu-box:30000"),
     ],
 )
@@ -159,3 +161,9 @@ def test_fingerprint_is_another_with_another_engine() -> None:
 def test_configuration_is_the_same_however_it_is_measured() -> None:
     assert configuration(CONTEXT) == configuration({**CONTEXT, "release": 9, "chosen": "why", "backend_forced": True})
     assert configuration(CONTEXT) != configuration({**CONTEXT, "backend": "triton"})
+
+
+@pytest.mark.parametrize("odd", [True, 8.0, "8", None])
+def test_concurrency_that_is_no_whole_number_is_refused(odd: Any) -> None:
+    with pytest.raises(BenchmarkError, match="is no whole number"):
+        Parameters((odd, 16), 64, 32)

@@ -339,6 +339,33 @@ def test_what_makes_no_sense_is_refused(asked: dict[str, Any]) -> None:
 
 
 def test_comparison_of_the_same_runs_has_the_same_id_and_of_others_another() -> None:
-    a, b, c = [run("r1", SLOW)], [run("r2", FAST)], [run("r3", FAST)]
-    assert compared(a, b)["id"] == compared(a, b)["id"] != compared(a, c)["id"]
-    assert compared(a, b)["id"] != compared(b, a)["id"]
+    slow, fast, third = [run("r1", SLOW)], [run("r2", FAST)], [run("r3", FAST)]
+    assert compared(slow, fast)["id"] == compared(slow, fast)["id"] != compared(slow, third)["id"]
+    assert compared(slow, fast)["id"] != compared(fast, slow)["id"]
+
+
+def test_prompts_that_the_later_run_found_in_the_cache_make_no_verdict() -> None:
+    def both(start_b: str | None, flush: bool, **args: Any) -> dict[str, Any]:
+        shared: dict[str, Any] = {"parameters": {"flush_cache": flush}, "context": {"args": args}}
+        return compared([run("r1", SLOW, **shared)], [run("r2", FAST, start=start_b, **shared)])
+
+    found = both("s1", False)
+    assert found["verdict"] == "not_comparable" and "the later one found its prompts in it" in found["why"]
+    # Emptied, another start, no such cache, or nobody knows the start.
+    others = both("s1", True), both("s2", False), both("s1", False, **{"disable-radix-cache": True}), both(None, False)
+    assert [one["verdict"] for one in others] == ["faster"] * 4
+
+
+def test_unknown_starts_are_not_called_one_start() -> None:
+    notes = compared([run("r1", SLOW, start=None)], [run("r2", FAST)])["notes"]
+    assert any(note.startswith("which starts of the server these are is not on record") for note in notes)
+    assert not any("of one start" in note for note in notes)
+
+
+def test_equal_figures_are_not_told_to_be_too_few() -> None:
+    found = compared([run("r1", [100.0] * 5)], [run("r2", [100.0, 100.0, 100.0, 200.0, 200.0])])
+    assert found["verdict"] == "no_measurable_gain"
+    assert any(
+        "too many figures are equal to tell a difference (the least p-value is 0.44" in one for one in found["notes"]
+    )
+    assert not any("a side, or name" in one for one in found["notes"])

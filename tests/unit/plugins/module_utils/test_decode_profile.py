@@ -295,3 +295,16 @@ def test_without_a_bandwidth_or_a_measurement_there_is_no_share() -> None:
     answer = against_floor({"moe_gemm": 0.0}, 1.0, Roofline(1, 0, 1e12, {"experts": 5.0}, 1.0))
     assert answer is not None
     assert answer["kinds"]["moe_gemm"]["share"] is None
+
+
+@pytest.mark.parametrize(("graphs", "step_ms"), [("eager", 5.41), ("graphs", 1.33)])
+def test_trace_of_a_gpu_is_read_with_and_without_graphs(graphs: str, step_ms: float) -> None:
+    found = summarise([decode_profile.read(str(RECORDED / f"h200-{graphs}-TP-0.trace.json.gz"), 16)])
+    assert (found["device"], found["batch"], found["steps"], found["steps_from"]) == ("gpu", 8, 14, "spans")
+    assert found["step_ms"] == pytest.approx(step_ms, abs=0.01)
+    assert found["unknown"] == []
+    # Most of what runs are the experts, and nothing is reduced on one GPU.
+    busy = {kind: ms for kind, ms in found["ms"].items() if kind != "idle"}
+    assert max(busy, key=lambda kind: busy[kind]) == "moe_gemm"
+    assert busy["moe_gemm"] > 0.6 * sum(busy.values())
+    assert (busy["all_reduce"], busy["other"]) == (0.0, 0.0)

@@ -221,6 +221,27 @@ def test_progress_of_a_sweep_names_its_candidate() -> None:
     assert experiment_run.progress(document, 2, "2026-01-01T00:00:00Z") == "trial 2 of 2, page-size=16"
 
 
+@pytest.mark.parametrize(
+    ("kind", "request_", "points", "refused"),
+    [
+        ("sweep", {**GRID, "objective": {"concurrency": 7}}, [1, 8], True),
+        ("sweep", {**GRID, "objective": {"concurrency": 8}}, ["1", "8"], False),
+        # The usual ladder: how far it goes is known when it is measured.
+        ("sweep", {**GRID, "objective": {"concurrency": 7}}, [], False),
+        ("explain", {"b": {"backend": "triton"}, "concurrency": 7}, [8], True),
+        ("explain", {"b": {"backend": "triton"}, "concurrency": "8"}, [8], False),
+    ],
+)
+def test_concurrency_that_is_not_measured_is_refused_before_anything_is(
+    kind: str, request_: dict[str, Any], points: list[Any], refused: bool
+) -> None:
+    if not refused:
+        assert planned(kind, request_, points=points)["trials"]
+        return
+    with pytest.raises(ExperimentError, match="concurrency 7 counts and is not measured"):
+        planned(kind, request_, points=points)
+
+
 def test_other_objective_is_judged_from_the_same_trials() -> None:
     document, _stages = whole(
         planned("sweep", GRID, confirm_starts=0), lambda got: SPEEDS[got["args"].get("page-size")]

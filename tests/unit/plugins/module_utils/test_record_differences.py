@@ -146,3 +146,19 @@ def test_arguments_nested_too_deep_are_told_as_a_whole(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(server_args_diff, "diff", too_deep)
     assert told(run(context={"args": {"a": 1}}), run()) == [("args", "args", {"a": 1}, {})]
+
+
+@pytest.mark.parametrize("name", ["hf-token", "db_password", "AWS_ACCESS_KEY_ID", "DB_PASSWD", "CREDENTIALS"])
+def test_what_is_called_a_secret_is_hidden_among_arguments_and_variables(name: str) -> None:
+    for where in ("args", "env"):
+        [entry] = differences(run(context={where: {name: "plain-words"}}), run())
+        assert (entry["what"], entry["a"], entry["b"]) == (where, "<redacted>", "(absent)")
+    [entry] = differences(run(context={"args": {"max-total-tokens": 5}}), run())
+    assert entry["a"] == 5
+
+
+def test_release_of_an_engine_of_its_own_is_told_once() -> None:
+    old, new = ({"name": "aiperf", "version": version} for version in ("0.13.0", "0.14.0"))
+    assert told(run(engine=old), run(engine=new)) == [("engine", "version", "0.13.0", "0.14.0")]
+    ours = {"name": "sglang.bench_serving", "version": "0.5.12.post1"}
+    assert told(run(engine=ours), run()) == []

@@ -15,8 +15,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import regression
 BASE = [100.0, 101.0, 99.0, 100.5, 99.5]
 
 
-def run(name: str, factor: float, metric: str = "output_tok_s", values: list[float] = BASE) -> dict[str, Any]:
-    return record(name, {8: [value * factor for value in values]}, metric=metric)
+def run(name: str, factor: float, metric: str = "output_tok_s", values: list[float] | None = None) -> dict[str, Any]:
+    return record(name, {8: [value * factor for value in (BASE if values is None else values)]}, metric=metric)
 
 
 def judge(a: dict[str, Any], b: dict[str, Any], limits: dict[str, Any], **more: Any) -> dict[str, Any]:

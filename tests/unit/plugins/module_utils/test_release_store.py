@@ -709,6 +709,19 @@ def test_pruning_keeps_the_newest_the_current_and_the_one_before(root: Path) -> 
     assert (root / "venvs" / ENVIRONMENT / "environment.json").exists()
 
 
+def test_release_that_served_last_is_told_and_described_while_another_is_current(root: Path) -> None:
+    assert store.last_proven(str(root)) is None
+    for number in (1, 2):
+        stage(root, port(root, number))
+    store.switch(str(root), 1)
+    store.prove(str(root), 1)
+    store.switch(str(root), 2)
+    assert store.last_proven(str(root)) == 1
+    assert [store.describe_current(str(root), number)["release"] for number in (1, 2, None)] == [1, 2, 2]
+    with pytest.raises(store.StoreError):
+        store.describe_current(str(root), 9)
+
+
 def test_pruning_to_nothing_keeps_what_serves(root: Path) -> None:
     for number in (1, 2, 3):
         stage(root, port(root, number))

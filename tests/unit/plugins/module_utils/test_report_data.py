@@ -87,6 +87,8 @@ def test_power_is_summed_and_its_share_averaged_over_the_gpus() -> None:
 def test_speed_of_a_user_follows_from_the_time_per_token() -> None:
     assert report_data.run_of(record()).points[0].user_tok_s == 50.0
     assert report_types.Point(1, tpot_ms=report_types.Figure(0.0)).user_tok_s is None
+    # Damage: its reciprocal is infinite, which no axis of a plot can hold.
+    assert report_types.Point(1, tpot_ms=report_types.Figure(1e-320)).user_tok_s is None
 
 
 def test_spread_comes_from_the_record_or_from_the_repetitions_and_one_has_none() -> None:

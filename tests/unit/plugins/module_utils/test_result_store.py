@@ -209,7 +209,7 @@ def test_no_file_reads_as_nothing(tmp_path: Path) -> None:
 
 def test_unreadable_file_is_an_error_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "sglang.fact").mkdir()
-    with pytest.raises(StoreError, match=r"fact file .*sglang\.fact: .*; make it readable"):
+    with pytest.raises(StoreError, match=r"fact file .*sglang\.fact: a directory; remove it"):
         read(str(tmp_path))
 
 
@@ -273,3 +273,29 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_rendered_document_reads_back_equal() -> None:
     document = append(empty(), made("1") | {"name": "größer", "rate": 1.5, "none": None, "least": 5e-324})
     assert parse(render(document), "here") == document
+
+
+def test_pipe_directory_or_device_in_its_place_is_an_error_and_stays(tmp_path: Path) -> None:
+    place = tmp_path / "sglang.fact"
+    for make, said in (
+        (os.mkfifo, "not a regular file"),
+        (os.mkdir, "a directory"),
+        (lambda path: os.symlink("/dev/zero", path), "not a regular file"),
+    ):
+        make(place)
+        # The lock is free again each time: nobody waits for what never comes.
+        for attempt in (lambda: read(str(tmp_path)), lambda: record(str(tmp_path), made("1"), 1.0)):
+            with pytest.raises(StoreError, match=said) as error:
+                attempt()
+            assert not isinstance(error.value, CorruptError)
+        assert os.path.lexists(place) and not place.is_file()
+        os.rmdir(place) if place.is_dir() else place.unlink()
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    record(str(tmp_path), made("1"))
+    kept = [".other.fact.abc.tmp", "sglang.fact.corrupt-20260101T000000Z", ".sglang.fact.lock", "sglang.fact"]
+    for name in (".sglang.fact.gvh_8l47.tmp", ".sglang.fact.x.tmp", *kept[:2]):
+        (tmp_path / name).write_text("{")
+    record(str(tmp_path), made("2"))
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)

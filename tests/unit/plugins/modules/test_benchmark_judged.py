@@ -105,7 +105,7 @@ def test_degraded_result_fails_with_what_to_look_at(bench: Bench) -> None:
     found = bench.run(expectation={"output_tok_s": {"8": 6000}}, preflight=preflight)
     assert (found["failed"], found["expectation"]["status"]) == (True, "degraded")
     assert "are 10 % of the expected 6000.0" in found["msg"] and "preflight_p2p: P2P is off; set up ACS" in found["msg"]
-    assert bench.facts["latest"]["preflight"] == preflight
+    assert bench.facts["latest"]["preflight"] == {**preflight, "counts": "0 failed, 1 to look at, 0 well"}
     assert bench.run(expectation={"output_tok_s": {"8": 650}})["expectation"]["status"] == "ok"
     lower = {"output_tok_s": {"8": 6000}, "degraded_below_percent": 9}
     assert bench.run(expectation=lower)["expectation"]["status"] == "ok"
@@ -182,3 +182,55 @@ def test_what_is_asked_reaches_the_measurement(bench: Bench) -> None:
 def test_other_engine_is_another_measurement(bench: Bench) -> None:
     prints = [bench.run(engine=name)["fingerprint"] for name in ("bench_serving", "aiperf", "guidellm")]
     assert len(set(prints)) == 3
+
+
+def same(record: dict[str, Any], context: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A record that spares the next run: it has the fingerprint of the usual arguments."""
+    asked = benchmark.Parameters(concurrency=benchmark.LADDER, input_len=256, output_len=64, capped=True)
+    return {**record, "fingerprint": benchmark.fingerprint("sglang.bench_serving", context or {}, asked)}
+
+
+def test_regression_does_not_pass_when_it_is_looked_at_once_more(bench: Bench) -> None:
+    limits = {"max_regression_percent": {"output_tok_s": 5}}
+    bench.run(baseline=True)
+    slow = same(comparison_records.record("r", {8: [80.0 * factor / 100 for factor in FIVE]}))
+    slow["points"][0]["concurrency"] = 8
+    first = bench.run(measured=slow, **limits)
+    again = bench.run(force=False, **limits)
+    assert len(bench.asked) == 2
+    assert (first["failed"], again["failed"], again["changed"], again["ran"]) == (True, True, False, False)
+    assert again["msg"] == first["msg"]
+    assert (again["comparison"]["verdict"], len(bench.facts["comparisons"])) == ("slower", 1)
+    degraded = bench.run(force=False, expectation={"output_tok_s": {"8": 6000}}, fail_on_regression=False)
+    assert ("failed" in degraded, degraded["expectation"]["status"]) == (False, "degraded")
+    assert "of the expected 6000.0" in degraded["warnings"]
+
+
+def test_record_that_spares_a_run_can_be_declared_the_baseline_once(bench: Bench) -> None:
+    bench.run(baseline=True)
+    bench.run(measured=same(comparison_records.record("r", {8: list(FIVE)})))
+    before = bench.facts
+    predicted = bench.run(force=False, baseline=True, _ansible_check_mode=True)
+    assert (predicted["changed"], bench.facts) == (True, before)
+    found = bench.run(force=False, baseline=True)
+    assert (found["changed"], found["ran"], found["diff"]["after"]) == (True, False, "baseline r2\n")
+    assert [one["baseline"]["id"] for one in bench.facts["results"] if one["declared"]] == ["r2"]
+    again = bench.run(force=False, baseline=True, max_regression_percent={"output_tok_s": 0.1})
+    # A baseline is held against nothing.
+    assert (again["changed"], again["comparison"]) == (False, None)
+    assert len(bench.asked) == 2
+
+
+@pytest.mark.parametrize("findings", [7, "all", [1, None], {"level": "warn"}])
+def test_findings_of_another_shape_are_none(bench: Bench, findings: Any) -> None:
+    found = bench.run(expectation={"output_tok_s": {"8": 6000}}, preflight={"findings": findings})
+    assert found["expectation"]["status"] == "degraded"
+    nothing = {"verdict": "ok", "counts": "0 failed, 0 to look at, 0 well", "findings": []}
+    assert bench.facts["latest"]["preflight"] == nothing
+
+
+def test_what_was_well_before_is_counted_and_not_kept(bench: Bench) -> None:
+    well, bad = ({"level": level, "check": "c", "message": "m", "remedy": ""} for level in ("ok", "warn"))
+    bench.run(preflight={"findings": [well, bad, well]})
+    kept = {"verdict": "warn", "counts": "0 failed, 1 to look at, 2 well", "findings": [bad]}
+    assert bench.facts["latest"]["preflight"] == kept

@@ -432,10 +432,10 @@ def test_key_reaches_the_benchmark_and_stays_in_no_file(
     result = run({**asked, "api_key": KEY}, fault=fault)
     raw = Path(result["raw_dir"])
     # The stand-in prints the key on purpose: it did get it. The real one prints none.
-    assert KEY in (raw / "bench.log").read_text()
+    assert "fake bench_serving ******** " in (raw / "bench.log").read_text()
     files = [path for path in raw.rglob("*") if path.is_file()]
     assert len(files) == 7
-    assert [path.name for path in files if KEY in path.read_text()] == ["bench.log"]
+    assert [path.name for path in files if KEY in path.read_text()] == []
     if not fault:
         assert not any("the-management-key" in path.read_text() for path in files)
     assert KEY not in json.dumps(fact(asked))

@@ -179,6 +179,48 @@ def finished(capsys: pytest.CaptureFixture[str], root: Path, speeds: dict[str, f
     return name, facts
 
 
+def test_experiment_is_over_when_what_came_out_serves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name, facts = finished(capsys, tmp_path, {"A": 100.0, "B": 150.0})
+    done = run(capsys, tmp_path, "conclude", id=name, facts_dir=facts)
+    assert (done["finished"], done["served"], done["serves"]) == (True, False, 3)
+    # The play died before: a candidate is current, and neither this call nor another one takes it for the original.
+    run(capsys, tmp_path, "staged", id=name, candidate="B", release=5)
+    again = begin(capsys, tmp_path, original_release=5, facts_dir=facts)
+    assert (again["finished"], again["served"], again["serves"], again["trials"]) == (True, False, 3, [])
+    assert run(capsys, tmp_path, "look", original_release=5)["original_release"] == 3
+    assert run(capsys, tmp_path, "served", id=name)["changed"] is True
+    assert run(capsys, tmp_path, "served", id=name)["changed"] is False
+    assert begin(capsys, tmp_path)["served"] is True
+    looked = run(capsys, tmp_path, "look", original_release=5)
+    assert (looked["changed"], looked["original_release"]) == (False, 5)
+
+
+def test_lost_fact_file_costs_the_trials_and_no_more(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name, facts = finished(capsys, tmp_path, {"A": 100.0, "B": 150.0})
+    Path(facts, "sglang.fact").unlink()
+    assert "run the same experiment again" in run(capsys, tmp_path, "conclude", id=name, facts_dir=facts)["msg"]
+    again = begin(capsys, tmp_path, facts_dir=facts)
+    assert [one["number"] for one in again["trials"]] == [1, 2, 3, 4]
+    assert again["lost"] == ["4 records are not in the fact file any more, so their trials are made again"]
+
+
+def test_release_that_is_gone_is_staged_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name = begin(capsys, tmp_path)["id"]
+    run(capsys, tmp_path, "staged", id=name, candidate="A", release=4)
+    (tmp_path / "releases").mkdir()
+    again = begin(capsys, tmp_path)
+    assert [(one["name"], one["staged"], one["release"]) for one in again["candidates"]] == [
+        ("A", False, None),
+        ("B", False, None),
+    ]
+
+
+def test_point_that_counts_has_to_be_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    refused = begin(capsys, tmp_path, concurrency=7, parameters={"points": [1, 8]})
+    assert refused["failed"] is True and "measured are 1, 8" in refused["msg"]
+    assert begin(capsys, tmp_path, concurrency=8, parameters={"points": [1, 8]})["changed"] is True
+
+
 def test_ab_run_is_compared_as_it_is_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     name, facts = finished(capsys, tmp_path, {"A": 100.0, "B": 150.0}, parameters={"starts": 5})
     done = run(capsys, tmp_path, "conclude", id=name, facts_dir=facts, concurrency=8)
@@ -189,7 +231,9 @@ def test_ab_run_is_compared_as_it_is_asked(capsys: pytest.CaptureFixture[str], t
     # Only an explanation has one.
     assert "breakdown" not in tied["result"]
     assert tied["comparison"]["verdict"] == "no_measurable_gain"
-    assert [one["id"] for one in comparisons(facts)] == [done["comparison"]["id"], tied["comparison"]["id"]]
+    # One experiment is one comparison: the newer one takes the place of the older.
+    assert done["comparison"]["id"] == tied["comparison"]["id"] == name
+    assert [(one["id"], one["verdict"]) for one in comparisons(facts)] == [(name, "no_measurable_gain")]
     for more, said in (({"metric": "speed"}, "no such figure"), ({"concurrency": 0}, "no number of requests")):
         refused = run(capsys, tmp_path, "conclude", id=name, facts_dir=facts, **more)
         assert refused["failed"] is True and said in refused["msg"]

@@ -202,3 +202,14 @@ def test_missing_matplotlib_is_one_message_that_says_what_to_do(monkeypatch: pyt
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(types.ReportError, match="pip install matplotlib"):
         report_html.render(documents.everything())
+
+
+def test_example_in_the_documentation_loads_nothing_and_holds_a_real_ab_run() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "example-report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert not page.all("script") and not page.all("link") and not page.all("img")
+    assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\((?!#)", text)
+    assert not re.search(r"[\s\"'>(]/(?:work|root|home|tmp|opt|usr|mnt|data)/", text)
+    shown = " ".join(words for _tag, words in page.texts)
+    assert "gpu-box-1" in shown and "NVIDIA H200" in shown and "gate open against gate closed" in shown
+    assert "no measurable gain" in shown and "5 against 5 starts" in shown
