@@ -37,7 +37,7 @@ def value(name, default):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
 
-words = ["--port", value("--port", ""), "--name", "tiny", "--token-s", value("--token-s", "0.01")]
+words = ["--port", value("--port", ""), "--name", "tiny", "--token-s", value("--token-s", "0.04")]
 words += ["--at-once", value("--max-running-requests", "64")]
 if "--crash" in sys.argv:
     words += ["--exit-code", "1"]
@@ -177,7 +177,7 @@ class Site:
             "sglang_benchmark_concurrency": [8],
             "sglang_benchmark_input_len": 8,
             "sglang_benchmark_output_len": 8,
-            "sglang_benchmark_num_prompts_factor": 3,
+            "sglang_benchmark_num_prompts_factor": 2,
             "sglang_benchmark_env": {"PYTHONPATH": str(self.root)},
             "sglang_experiment_repetitions": 1,
             **more,

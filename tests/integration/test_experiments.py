@@ -85,7 +85,7 @@ def test_sweep_survives_every_bad_candidate_is_killed_goes_on_and_lets_the_best_
     assert "this is why it ended" in reasons["crash"]
     assert "not usable" in reasons["garbage"]
     assert "64 GPUs" in reasons["elsewhere"]
-    assert (sweep["winner"], sweep["finished"]) == ("good", True)
+    assert (sweep["winner"], sweep["finished"]) == ("good", True), (sweep, output)
     assert "winner     good" in output
     assert site.arguments()["max-running-requests"] == 8
     assert site.serves()
