@@ -89,8 +89,9 @@ def test_sweep_survives_every_bad_candidate_is_killed_goes_on_and_lets_the_best_
     assert "winner     good" in output
     assert site.arguments()["max-running-requests"] == 8
     assert site.serves()
-    # A trial is not what the server that serves was measured as.
-    assert site.facts()["latest"] is None
+    # The winner was measured as a rollout does, which no trial is.
+    latest = site.facts()["latest"]
+    assert (latest["experiment"], latest["context"]["args"]["max-running-requests"]) == (None, 8)
     code, output = site.run(**asked)
     assert (code, changed(output)) == (0, 0), output
 

@@ -80,7 +80,7 @@ def result() -> dict[str, object]:
         "context": {"sglang_version": "0.5.23"},
         "points": [{"concurrency": 1, "output_tok_s": 12.5}],
     }
-    return {"schema_version": 1, "latest": latest, "history": []}
+    return {"schema_version": 2, "latest": latest, "history": []}
 
 
 def deploy(root: Path, address: str = "127.0.0.1", text: str = "some words") -> Deployment:
