@@ -26,6 +26,8 @@ FAKE = Path(__file__).with_name("fake_server.py")
 SUPERVISORD = Path(sys.executable).with_name("supervisord")
 RECORDING = CHECKOUT / "tests/unit/plugins/module_utils/fixtures/bench_serving/0.5.23.jsonl"
 VERSION = "0.5.23"
+# What serves before an experiment.
+BASE_ARGS = {"max-running-requests": 2}
 
 # What `python -m sglang.launch_server` finds, since a server works in its root.
 LAUNCH_SERVER = f"""
@@ -230,3 +232,9 @@ class Site:
 def changed(output: str) -> int:
     """How many tasks the recap of a play counts as changed."""
     return int(re.findall(r"changed=(\d+)", output.rsplit("PLAY RECAP", 1)[1])[0])
+
+
+def with_releases(site: Site, variables: dict[str, Any], **args: dict[str, Any]) -> dict[str, Any]:
+    """The variables, and a release for each configuration by name."""
+    releases = {name: site.stage({**BASE_ARGS, **own}) for name, own in args.items()}
+    return {**variables, "releases": releases}
