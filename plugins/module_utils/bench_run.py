@@ -10,7 +10,6 @@ What is run is in the engine's file, what came out of it is read in bench_collec
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import inspect
 import json
@@ -27,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import bench_driver, bench_progress, proc
+from ansible_collections.tokforge.sglang.plugins.module_utils import bench_driver, bench_progress, file_lock, proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_engines import Engine
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import BenchmarkError, Parameters, Target
@@ -179,31 +178,22 @@ def plan(
 def alone(root: str, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Hold the root's lock on measuring: two at once would measure each other. Waits for the one that holds it."""
     path = os.path.join(root, "bench", ".lock")
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise BenchmarkError(f"lock of the benchmark {path}: {error.strerror}; make {root} writable") from error
-    try:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise BenchmarkError(
-                        f"benchmark below {root}: another one is running for more than {timeout_s:g} s; "
-                        "wait for it to end, or end the play that runs it"
-                    ) from None
-                sleep(0.5)
+    with contextlib.ExitStack() as stack:
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            # The engine never inherits it.
+            stack.enter_context(file_lock.held(path, timeout_s, sleep, 0.5))
+        except TimeoutError as error:
+            raise BenchmarkError(
+                f"benchmark below {root}: another one is running for more than {timeout_s:g} s; "
+                "wait for it to end, or end the play that runs it"
+            ) from error
+        except OSError as error:
+            raise BenchmarkError(f"lock of the benchmark {path}: {error.strerror}; make {root} writable") from error
         # What a run left that was killed: it would be shown as the progress of this one.
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(root, "bench", bench_progress.FILE_NAME))
         yield
-    finally:
-        # Closing releases the lock. The engine never inherits it.
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_state
+from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_state, file_lock
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
@@ -158,28 +157,17 @@ def locked(root: str, timeout_s: float = 30.0, sleep: Callable[[float], None] = 
     """Hold the lock of a root's experiments, for a read that is followed by a write. Raises ExperimentError."""
     directory = directory_in(root)
     path = os.path.join(directory, ".lock")
-    try:
-        os.makedirs(directory, mode=0o755, exist_ok=True)
-        # A file of its own: the files it guards are replaced.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise ExperimentError(f"opening {path}: {error.strerror}; make the directory writable") from error
-    try:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise ExperimentError(
-                        f"locking {path}: another play holds it for more than {timeout_s:g} s; wait for it to end"
-                    ) from None
-                sleep(0.05)
+    with contextlib.ExitStack() as stack:
+        try:
+            os.makedirs(directory, mode=0o755, exist_ok=True)
+            stack.enter_context(file_lock.held(path, timeout_s, sleep))
+        except TimeoutError as error:
+            raise ExperimentError(
+                f"locking {path}: another play holds it for more than {timeout_s:g} s; wait for it to end"
+            ) from error
+        except OSError as error:
+            raise ExperimentError(f"opening {path}: {error.strerror}; make the directory writable") from error
         yield
-    finally:
-        # Closing releases the lock.
-        os.close(descriptor)
 
 
 def _names(root: str) -> list[str]:

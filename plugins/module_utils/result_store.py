@@ -10,7 +10,6 @@ What a document holds and how it grows is in result_document.py. docs/facts.md d
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import result_document
+from ansible_collections.tokforge.sglang.plugins.module_utils import file_lock, result_document
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 
 FILE_NAME = "sglang.fact"
@@ -195,21 +194,12 @@ def _locked(facts_dir: str, timeout_s: float, sleep: Callable[[float], None] = t
     # A file of its own: the fact file is replaced, and a lock on a replaced file guards nothing. Not named *.fact, so
     # Ansible does not read it.
     path = os.path.join(facts_dir, f".{FILE_NAME}.lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise StoreError(
-                        f"fact file in {facts_dir}: another writer holds the lock for more than {timeout_s:g} s; "
-                        "wait for the other play to end"
-                    ) from None
-                sleep(0.05)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock.held(path, timeout_s, sleep))
+        except TimeoutError as error:
+            raise StoreError(
+                f"fact file in {facts_dir}: another writer holds the lock for more than {timeout_s:g} s; "
+                "wait for the other play to end"
+            ) from error
         yield
-    finally:
-        # Closing releases the lock.
-        os.close(descriptor)
