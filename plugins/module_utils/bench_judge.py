@@ -19,6 +19,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import 
 # Real input lengths may differ from the asked one by this share before a run is invalid.
 INPUT_LENGTH_TOLERANCE = 0.02
 
+# A rate may differ by this share from what the counts and the duration give: engines end their clocks at other moments.
+RATE_TOLERANCE = 0.05
+
 # Our name -> bench_serving's key. Rates are per second over the whole run, so output_throughput is the decode speed;
 # total_throughput adds the prompt tokens, which are processed in parallel, and says little about decoding.
 _RATES = {
@@ -33,6 +36,13 @@ _LATENCIES = {
     for statistic in ("mean", "median", "p99")
 }
 _COUNTS = {"completed": "completed", "input_tokens": "total_input_tokens", "output_tokens": "total_output_tokens"}
+# What each rate is per second of.
+_COUNTED = {
+    "output_tok_s": ("output_tokens",),
+    "input_tok_s": ("input_tokens",),
+    "total_tok_s": ("input_tokens", "output_tokens"),
+    "request_s": ("completed",),
+}
 _OTHERS = {"duration_s": "duration", "measured_concurrency": "concurrency"}
 NUMBERS = {**_RATES, **_LATENCIES, **_COUNTS, **_OTHERS}
 COUNTS = tuple(_COUNTS)
@@ -67,6 +77,7 @@ def judge(
     reasons = [
         *_unreadable(result, not_told),
         *_other_run(result, parameters, concurrency),
+        *_contradicted(point),
         *_incomplete(result, point),
         *_uncounted(result, point),
         *_wrong_input_length(result, point),
@@ -143,6 +154,24 @@ def _impossible(result: Mapping[str, Any]) -> Iterable[str]:
             yield f"{key} is {value:g}"
         elif key in _COUNTS.values() and not value.is_integer():
             yield f"{key} is {value:g}, not a whole number"
+
+
+def _contradicted(point: Mapping[str, Any]) -> Iterable[str]:
+    """Rates and latencies that the same output's counts and duration contradict."""
+    duration = point["duration_s"]
+    if duration is None or duration <= 0:
+        return
+    for name, counts in _COUNTED.items():
+        rate, found = point[name], [point[count] for count in counts]
+        known = [count for count in found if count is not None]
+        if rate is None or rate <= 0 or len(known) < len(counts) or not sum(known) > 0:
+            continue
+        given = sum(known) / duration
+        if abs(rate - given) > RATE_TOLERANCE * given:
+            yield f"{_RATES[name]} is {rate:g}, but {sum(known):g} in {duration:g} s are {given:g} a second"
+    for name, key in _LATENCIES.items():
+        if point[name] is not None and point[name] > duration * 1000 * (1 + RATE_TOLERANCE):
+            yield f"{key} is {point[name]:g}, longer than the whole repetition with its {duration:g} s"
 
 
 def _other_run(result: Mapping[str, Any], parameters: Parameters, concurrency: int) -> Iterable[str]:

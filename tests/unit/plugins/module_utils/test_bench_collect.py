@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_outputs import ASKED, RELEASES, recording
+from bench_outputs import ASKED, RELEASES, measured, recording
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import bench_collect, bench_engines, bench_run
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_collect import Window, collect, windows
@@ -33,21 +33,21 @@ def runs(tmp_path: Path) -> list[Wanted]:
 
 def write(one: Wanted, release: str = "0.5.23", **changes: Any) -> Path:
     path = Path(ENGINE.output_path(one.directory))
-    path.write_text(json.dumps({**recording(release), **changes}) + "\n")
+    path.write_text(json.dumps(measured(recording(release), changes)) + "\n")
     return path
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_repetitions_of_a_point_become_one_point_with_its_command_line(runs: list[Wanted], release: str) -> None:
-    for one, rate in zip(runs, (100.0, 130.0)):
-        write(one, release, output_throughput=rate, duration=rate / 10)
+    for one, rate in zip(runs, (5.0, 6.5)):
+        write(one, release, output_throughput=rate)
     found = collect(ENGINE, TWICE, runs, True, [])
     (point,) = found.points
     assert found.failure is None
-    assert (point["valid"], point["reasons"], point["repetitions"], point["output_tok_s"]) == (True, [], 2, 115.0)
-    assert point["values"]["output_tok_s"] == [100.0, 130.0]
+    assert (point["valid"], point["reasons"], point["repetitions"], point["output_tok_s"]) == (True, [], 2, 5.75)
+    assert point["values"]["output_tok_s"] == [5.0, 6.5]
     assert point["argv"] == ["-m", "sglang.bench_serving", *runs[0].arguments]
-    assert found.durations_s == {(1, 0): 10.0, (1, 1): 13.0}
+    assert found.durations_s == {(1, 0): 25.6, (1, 1): pytest.approx(128 / 6.5)}
 
 
 def test_missing_repetition_is_named_by_its_point_and_a_missing_point_is_not_there(tmp_path: Path) -> None:

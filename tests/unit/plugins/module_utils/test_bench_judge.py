@@ -97,7 +97,7 @@ def test_integer_that_no_float_holds_is_no_number() -> None:
         ("duration", -3.0, "duration is -3"),
         ("duration", 0, "duration is 0"),
         ("concurrency", -1.0, "concurrency is -1"),
-        ("completed", 4.5, "completed is 4.5, not a whole number"),
+        ("total_output_tokens", 128.4, "total_output_tokens is 128.4, not a whole number"),
         ("output_lens", [], "output_lens has 0 lengths for 4 requests"),
         ("output_lens", [32, 32, 32], "output_lens has 3 lengths for 4 requests"),
         ("output_lens", [32, 32, 32, "32"], "output_lens has 3 lengths for 4 requests"),
@@ -106,6 +106,31 @@ def test_integer_that_no_float_holds_is_no_number() -> None:
 )
 def test_figure_that_cannot_be_is_invalid(key: str, value: Any, reason: str) -> None:
     assert judged({key: value})["reasons"] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        # A thousandfold too good, as when seconds and milliseconds are taken for each other.
+        ({"duration": 0.0009132707789999586}, "output_throughput is 140.156, but 128 in 0.000913271 s are"),
+        ({"output_throughput": 148.0}, "output_throughput is 148, but 128 in 0.913271 s are 140.156 a second"),
+        ({"output_throughput": 420.4667540337644}, "output_throughput is 420.467, but 128 in 0.913271 s"),
+        ({"total_throughput": 140.15558467792147}, "total_throughput is 140.156, but 384 in 0.913271 s"),
+        ({"input_throughput": 1e30}, "input_throughput is 1e+30, but 256 in"),
+        ({"request_throughput": 4.0}, "request_throughput is 4, but 4 in 0.913271 s are 4.37986 a second"),
+        ({"p99_ttft_ms": 25015.1}, "p99_ttft_ms is 25015.1, longer than the whole repetition with its 0.913271 s"),
+        ({"mean_tpot_ms": 6398.0}, "mean_tpot_ms is 6398, longer than"),
+    ],
+)
+def test_rate_that_its_own_output_contradicts_is_invalid(changes: dict[str, Any], reason: str) -> None:
+    point = judge({**recording(), **changes}, ASKED, 1, True)
+    assert point["valid"] is False
+    assert point["reasons"][0].startswith(reason)
+
+
+def test_engines_may_stop_their_clocks_at_slightly_different_moments() -> None:
+    assert judge({**recording(), "output_throughput": 140.15 * 1.04}, ASKED, 1, True)["valid"] is True
+    assert judge({**recording(), "output_throughput": 140.15 / 1.04}, ASKED, 1, True)["valid"] is True
 
 
 def test_infinite_request_rate_is_what_bench_serving_writes_for_no_limit() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_outputs import recording
+from bench_outputs import measured, recording
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     bench_machine,
@@ -69,8 +69,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def render(parameters: Parameters, _target: Target, concurrency: int, repetition: int, directory: str) -> list[str]:
     """The program copies a result that is made here."""
     count = parameters.prompts_at(concurrency)
-    result = {
-        **recording(),
+    figures = {
         "max_concurrency": concurrency,
         "completed": count,
         "total_input_tokens": 64 * count,
@@ -81,7 +80,7 @@ def render(parameters: Parameters, _target: Target, concurrency: int, repetition
         "generated_texts": ["fine text"] * count,
         "output_throughput": 100.0 * concurrency + repetition,
     }
-    Path(directory, "made").write_text(json.dumps(result) + "\n")
+    Path(directory, "made").write_text(json.dumps(measured(recording(), figures)) + "\n")
     return [directory]
 
 
