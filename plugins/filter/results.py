@@ -12,6 +12,7 @@ version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
   - Makes a table of what M(tokforge.sglang.benchmark) recorded, one line a concurrency, the newest run first.
+  - Figures of different engines stand below each other and are not to be compared.
   - For single figures query the facts themselves, for example with P(community.general.json_query#filter).
 options:
   _input:
@@ -46,7 +47,9 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
-COLUMNS = ("recorded", "SGLang", "backend", "concurrency", "output tok/s", "TTFT ms", "TPOT ms", "completed", "valid")
+#: Columns of text; figures follow.
+TEXTS = ("recorded", "SGLang", "backend", "engine")
+COLUMNS = (*TEXTS, "concurrency", "output tok/s", "TTFT ms", "TPOT ms", "completed", "valid")
 
 
 def results(document: Any, runs: int = 10, valid_only: bool = False) -> list[str]:
@@ -73,6 +76,8 @@ def _row(run: Mapping[str, Any], point: Mapping[str, Any]) -> tuple[str, ...]:
         str(run.get("recorded_at", "")),
         str(context.get("sglang_version", "")),
         str(context.get("backend", "")),
+        # sglang.bench_serving is a module of that name.
+        str((run.get("engine") or {}).get("name", "")).rpartition(".")[2],
         str(point.get("concurrency", "")),
         _figure(point.get("output_tok_s")),
         _figure(point.get("ttft_median_ms")),
@@ -89,7 +94,7 @@ def _figure(value: Any) -> str:
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     """Text to the left, figures to the right, as in any table of figures."""
     cells = [
-        cell.ljust(width) if column < 3 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))
+        cell.ljust(width) if column < len(TEXTS) else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))
     ]
     return "  ".join(cells).rstrip()
 
