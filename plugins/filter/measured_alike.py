@@ -11,8 +11,8 @@ short_description: The valid runs that were measured like the latest one
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Gives the valid runs of the history that have the engine, the hardware, the model and the lengths of the latest run, since figures
-    of others cannot be ranked with it.
+  - Gives the valid runs of the history that have the engine, the hardware, the model and the lengths of the latest run,
+    since figures of others cannot be ranked with it.
   - To tell a gain from noise use M(tokforge.sglang.comparison_info).
 options:
   _input:
@@ -24,7 +24,9 @@ options:
 EXAMPLES = r"""
 - name: Show the fastest point that can be held against the latest run
   ansible.builtin.debug:
-    msg: "{{ ansible_local.sglang | tokforge.sglang.measured_alike | community.general.json_query('max_by([].points[], &output_tok_s)') }}"
+    msg: "{{ alike | community.general.json_query('max_by([].points[], &output_tok_s)') }}"
+  vars:
+    alike: "{{ ansible_local.sglang | tokforge.sglang.measured_alike }}"
 """
 
 RETURN = r"""

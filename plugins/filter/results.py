@@ -94,7 +94,8 @@ def _figure(value: Any) -> str:
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     """Text to the left, figures to the right, as in any table of figures."""
     cells = [
-        cell.ljust(width) if column < len(TEXTS) else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))
+        cell.ljust(width) if column < len(TEXTS) else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths))
     ]
     return "  ".join(cells).rstrip()
 

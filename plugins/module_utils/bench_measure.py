@@ -49,6 +49,10 @@ class Request:
     preflight: Mapping[str, Any] | None = None
     experiment: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise BenchmarkError(f"benchmark with timeout_s={self.timeout_s:g}: no time to measure; use more seconds")
+
 
 def measure(asked: Request) -> tuple[dict[str, Any], str]:
     """Run the benchmark; its record, which may be invalid, and the end of its log.
@@ -64,7 +68,7 @@ def measure(asked: Request) -> tuple[dict[str, Any], str]:
     bench_run.check_server(target, asked.api_key)
     limits = server_limits.ask(target, asked.api_key)
     lengths = asked.parameters.input_len + asked.parameters.output_len
-    parameters = asked.parameters.within(limits.most_at_once(lengths))
+    parameters = asked.parameters.within(limits.last_point(lengths))
     run_dir = bench_run.new_run_directory(asked.root, time.time())
     runs = bench_run.wanted(engine, parameters, target, run_dir)
     plan = bench_run.plan(engine, parameters, target, asked.python, runs, run_dir)

@@ -99,8 +99,11 @@ def limit_warnings(asked: Parameters, measured: Parameters, limits: ServerLimits
     if most is None:
         return []
     if measured.concurrency != asked.concurrency:
-        left = [str(value) for value in asked.concurrency if value > most]
-        return [f"the server runs at most {most} such requests at once: measured there instead of at {', '.join(left)}"]
+        left = [str(value) for value in asked.concurrency if value not in measured.concurrency]
+        there = max(measured.concurrency)
+        return [
+            f"the server runs at most {most} such requests at once: measured at {there} instead of {', '.join(left)}"
+        ]
     above = [str(value) for value in asked.concurrency if value > most]
     if not above:
         return []

@@ -24,6 +24,9 @@ LADDER = (1, 8, 32, 64, 256, 512, 1024)
 LEAST_REPETITIONS = 3
 USUAL_REPETITIONS = 5
 
+# Each repetition has the next seed, and numpy, which the engines use, takes none above.
+MOST_SEED = 2**32 - 1
+
 # The release says where a configuration lives, not what it is: the same configuration staged again measures the same.
 _NOT_CONFIGURATION = frozenset({"release", "chosen", "backend_forced"})
 
@@ -86,6 +89,11 @@ class Parameters:
             raise BenchmarkError(
                 f"benchmark parameters: {', '.join(wrong)} is too small; "
                 "output_len is at least 2, seed at least 0, the others at least 1"
+            )
+        if self.seed_of(self.repetitions - 1) > MOST_SEED:
+            raise BenchmarkError(
+                f"benchmark parameters: seed={self.seed} with {self.repetitions} repetitions goes beyond {MOST_SEED}; "
+                "use a smaller seed"
             )
         if self.num_prompts is not None and self.num_prompts < max(self.concurrency) and not self.capped:
             raise BenchmarkError(

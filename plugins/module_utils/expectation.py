@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import json_types
 from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import figure, mapping, points
 from ansible_collections.tokforge.sglang.plugins.module_utils.record_differences import power_share
 
@@ -124,7 +125,7 @@ def _wanted(tok_s: Mapping[Any, Any]) -> dict[int, float]:
     for key, value in tok_s.items():
         # Keys of JSON and of YAML mappings in a play are texts.
         text = str(key)
-        number = figure(value)
+        number = figure(json_types.number(value))
         if isinstance(key, bool) or not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
             raise ExpectationError(f"expected tok/s at {key!r}: no concurrency; use whole numbers of requests")
         if number is None:

@@ -17,6 +17,16 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def number(value: object) -> float | None:
+    """A finite number as it is written in a play, which makes texts of numbers that come out of templates."""
+    if isinstance(value, str):
+        try:
+            return finite(float(value))
+        except ValueError:
+            return None
+    return finite(value)
+
+
 def finite(value: object) -> float | None:
     """`value` as a finite number, else None. A bool is no number here although Python says so."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):

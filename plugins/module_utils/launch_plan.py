@@ -16,7 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import argument_conflicts, releases, server_args
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    argument_conflicts,
+    releases,
+    server_args,
+    url_password,
+)
 
 #: The server without the interpreter, which is the release's own venv/bin/python.
 PROGRAM = ("-m", "sglang.launch_server")
@@ -239,6 +244,11 @@ def _env_problem(name: str, value: Any, fixed: Mapping[str, str]) -> str | None:
         return f"the value of {name} is a {type(value).__name__}; give a text or a number"
     if "\x00" in _env_text(value) or "\n" in _env_text(value):
         return f"the value of {name} holds a line end or a NUL; give one line"
+    if url_password.holds_password(_env_text(value)):
+        return (
+            f"the value of {name} is an address with a password and this file is readable for everybody; put it into "
+            "sglang_server_secrets"
+        )
     return None
 
 

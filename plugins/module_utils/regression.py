@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import comparison
-from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import METRICS
+from ansible_collections.tokforge.sglang.plugins.module_utils import comparison, json_types
+from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import METRICS, points
 
 #: Above this a limit allows everything.
 MOST_PERCENT = 1000.0
@@ -33,7 +33,7 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
             raise RegressionError(
                 f"max_regression_percent of {name!r}: no such figure; use some of {', '.join(METRICS)}"
             )
-        number = _number(value)
+        number = json_types.number(value)
         # A rate cannot fall by more than all of it, so such a limit would never fail.
         most = 100.0 if METRICS[name].higher_is_better else MOST_PERCENT
         if number is None or not 0 < number < most:
@@ -73,6 +73,8 @@ def judge(
         judged = [point for point in found["points"] if point["change_percent"] is not None]
         if not judged:
             reasons.append(f"{metric}: {found['why']}")
+        elif concurrency is None:
+            reasons += _lost(baseline, judged, metric)
         for point in judged:
             if concurrency is None or point["concurrency"] == concurrency:
                 _judge_point(point, metric, limit, failures, reasons)
@@ -83,6 +85,13 @@ def judge(
         "failures": failures,
         "reasons": reasons,
     }
+
+
+def _lost(baseline: Sequence[Mapping[str, Any]], judged: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
+    """Points of the baseline that were not judged: what was lost there, nobody has seen."""
+    missing = {value for record in baseline for value in points(record)} - {point["concurrency"] for point in judged}
+    where = ", ".join(map(str, sorted(missing)))
+    return [f"{metric} at concurrency {where} is in the baseline and was not measured like there"] if missing else []
 
 
 def _judge_point(point: Mapping[str, Any], metric: str, limit: float, failures: list[str], reasons: list[str]) -> None:
@@ -99,13 +108,3 @@ def _judge_point(point: Mapping[str, Any], metric: str, limit: float, failures: 
         failures.append(figures)
     else:
         reasons.append(f"{figures}, but that is within the noise: measure more often than {point['b']['n']} times")
-
-
-def _number(value: Any) -> float | None:
-    """A limit as it is written in a play: a number, or the text of one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import flag_names, flags
+from ansible_collections.tokforge.sglang.plugins.module_utils import flag_names, flags, url_password
 from ansible_collections.tokforge.sglang.plugins.module_utils.flags import Flag, canonical
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 from ansible_collections.tokforge.sglang.plugins.module_utils.releases import Release
@@ -163,6 +163,11 @@ def _value_problem(name: str, value: Any, flag: Flag, release: Release) -> str |
     unfit = _unfit(value)
     if unfit:
         return f"--{name} holds {unfit}, which no command line or JSON text can; give another value"
+    if url_password.holds_password(str(value)):
+        return (
+            f"--{name} holds an address with a password, and command lines are readable for everybody; leave the "
+            "password out, or name a file or a variable that has it"
+        )
     if flag.unread:
         return None
     form = _form_problem(name, value, flag)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import Target
+from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import Target, most_at_once
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 
 _ENDPOINTS = ("/server_info", "/get_server_info")
@@ -43,9 +43,20 @@ class ServerLimits:
 
     def most_at_once(self, tokens: int) -> int | None:
         """Requests of `tokens` tokens each that run at once; None when the server tells neither limit."""
-        room = max(1, self.max_total_tokens // tokens) if self.max_total_tokens else None
-        known = [limit for limit in (self.max_running_requests, room) if limit]
-        return min(known) if known else None
+        return most_at_once((self.max_running_requests, self._room(tokens)))
+
+    def last_point(self, tokens: int) -> int | None:
+        """The highest concurrency to measure, with requests of `tokens` tokens each; None when there is no limit.
+
+        The room in the cache differs a little from start to start, with the memory that was free. It is rounded down to
+        four binary digits, so that two starts have this point in common.
+        """
+        room = self._room(tokens)
+        step = 1 << max(0, room.bit_length() - 4) if room else 1
+        return most_at_once((self.max_running_requests, room // step * step if room else None))
+
+    def _room(self, tokens: int) -> int | None:
+        return max(1, self.max_total_tokens // tokens) if self.max_total_tokens else None
 
 
 def ask(target: Target, api_key: str | None) -> ServerLimits:

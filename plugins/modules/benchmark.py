@@ -685,6 +685,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     wanted = benchmark.fingerprint(identity, given["context"], asked)
     bench_verdict.check(wanted_of(given))
     machine = bench_measure.machine_of(given["context"])
+    request = requested(given, asked, machine)
     document = known(module)
     before = document["latest"]
     if not given["force"] and bench_record.same_measurement(before, wanted, machine.hardware):
@@ -692,7 +693,7 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     if module.check_mode:
         return returned(module, before, None, wanted)
     with bench_run.alone(given["root"], given["timeout_s"]):
-        record, log_tail = bench_measure.measure(requested(given, asked, machine))
+        record, log_tail = bench_measure.measure(request)
     result = returned(module, before, record, wanted)
     try:
         written, verdict = record_and_judge(given, record)

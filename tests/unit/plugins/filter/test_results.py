@@ -35,11 +35,15 @@ FACTS = {"schema_version": 1, "history": [run(1), run(2, valid=False), run(3)]}
 
 def test_newest_run_comes_first_and_columns_line_up() -> None:
     assert results(FACTS) == [
-        "recorded              SGLang  backend  engine         concurrency  output tok/s  TTFT ms  TPOT ms  completed  valid",
-        "2026-01-03T00:00:00Z  0.5.23  auto     bench_serving            8         300.1     23.4        -      32/32    yes",
-        "2026-01-02T00:00:00Z  0.5.23  auto     aiperf                   8         200.1     23.4        -      31/32     no",
+        "recorded              SGLang  backend  engine"
+        "         concurrency  output tok/s  TTFT ms  TPOT ms  completed  valid",
+        "2026-01-03T00:00:00Z  0.5.23  auto     bench_serving"
+        "            8         300.1     23.4        -      32/32    yes",
+        "2026-01-02T00:00:00Z  0.5.23  auto     aiperf"
+        "                   8         200.1     23.4        -      31/32     no",
         "  concurrency 8: 31 of 32 requests completed",
-        "2026-01-01T00:00:00Z  0.5.23  auto     bench_serving            8         100.0     23.4        -      32/32    yes",
+        "2026-01-01T00:00:00Z  0.5.23  auto     bench_serving"
+        "            8         100.0     23.4        -      32/32    yes",
     ]
 
 

@@ -142,7 +142,7 @@ def test_ladder_that_was_cut_is_recorded_as_measured_and_known_as_asked() -> Non
 @pytest.mark.parametrize(
     ("capped", "at_once", "said"),
     [
-        (True, 8, "measured there instead of at 32, 64, 256, 512, 1024"),
+        (True, 8, "measured at 8 instead of 32, 64, 256, 512, 1024"),
         (False, 8, "at concurrency 32, 64, 256, 512, 1024 the others wait in its queue"),
         (True, 4096, None),
         (False, None, None),

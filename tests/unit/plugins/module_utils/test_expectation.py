@@ -154,11 +154,16 @@ def test_without_gpus_nothing_is_asked_about_them() -> None:
     assert names(expectation.judge(run(), tok_s={1: 130})) == ["cpu_governor"]
 
 
+def test_expectation_from_a_play_may_be_a_text() -> None:
+    found = expectation.judge(run(), tok_s={"1": "1e6"})
+    assert [point["expected_tok_s"] for point in found["points"]] == [1_000_000.0]
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         {"tok_s": {"x": 1}}, {"tok_s": {0: 1}}, {"tok_s": {True: 1}}, {"tok_s": {1.5: 1}}, {"tok_s": {1: 0}},
-        {"tok_s": {1: float("nan")}}, {"tok_s": {1: "130"}}, {"roofline_share": 0}, {"roofline_share": 1.5},
+        {"tok_s": {1: float("nan")}}, {"tok_s": {1: "much"}}, {"roofline_share": 0}, {"roofline_share": 1.5},
         {"degraded_below_percent": 0}, {"degraded_below_percent": 101}, {"degraded_below_percent": True},
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole, number
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,13 @@ def test_finite_numbers_are_floats(value: object, number: float) -> None:
 )
 def test_what_is_no_finite_number_is_none(value: object) -> None:
     assert finite(value) is None
+
+
+@pytest.mark.parametrize(("written", "read"), [("5", 5.0), (" 1e3 ", 1000.0), (2, 2.0), ("-0.5", -0.5)])
+def test_number_in_a_play_may_be_a_text(written: object, read: float) -> None:
+    assert number(written) == read
+
+
+@pytest.mark.parametrize("written", ["", "five", "nan", "inf", "1e999", True, None, [5], 10**400])
+def test_other_texts_are_no_numbers(written: object) -> None:
+    assert number(written) is None

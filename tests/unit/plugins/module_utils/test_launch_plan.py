@@ -237,6 +237,7 @@ def test_users_values_become_text_and_places_may_be_moved() -> None:
         ("", "x", "is no name of an environment variable"),
         ("A=B", "x", "is no name of an environment variable"),
         ("HF_TOKEN", "x", "put it into sglang_server_secrets"),
+        ("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128", "an address with a password"),
         ("SGLANG_API_KEY", "x", "put it into sglang_server_secrets"),
         ("aws_secret_access_key", "x", "put it into sglang_server_secrets"),
         ("TOKFORGE_RELEASE", "x", "is set by the collection"),

@@ -69,6 +69,16 @@ def test_only_the_concurrency_that_counts_is_judged() -> None:
     assert len(judge(a, b, {"output_tok_s": 5})["failures"]) == 1
 
 
+def test_point_of_the_baseline_that_was_not_measured_is_no_pass() -> None:
+    a, b = record("r1", {1: BASE, 8: BASE, 64: BASE}), record("r2", {8: BASE[::-1], 512: BASE})
+    found = judge(a, b, {"output_tok_s": 5})
+    assert (found["judged"], found["passed"], found["failures"]) == (False, False, [])
+    assert found["reasons"] == ["output_tok_s at concurrency 1, 64 is in the baseline and was not measured like there"]
+    assert judge(a, b, {"output_tok_s": 5}, concurrency=8)["passed"]
+    # More than the baseline has is nothing lost.
+    assert judge(b, record("r3", {1: BASE, 8: BASE, 512: BASE}), {"output_tok_s": 5})["passed"]
+
+
 def test_no_baseline_is_no_pass() -> None:
     found = regression.judge([], [run("r2", 1.0)], {"output_tok_s": 5})
     assert found is not None and not found["passed"] and "there is no run of a" in found["reasons"][0]

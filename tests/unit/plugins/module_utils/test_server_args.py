@@ -95,6 +95,10 @@ def test_good_arguments_have_no_problem() -> None:
         ({"mem-fraction-static": float("nan")}, "--mem-fraction-static holds the number nan"),
         ({"json-model-override-args": {"a": [float("inf")]}}, "holds the number inf"),
         ({"dtype": "a\0"}, "--dtype holds a NUL"),
+        (
+            {"otlp-traces-endpoint": "http://me:s3cret@host:4317"},
+            "--otlp-traces-endpoint holds an address with a password",
+        ),
         ({"lora-paths": ["a", "--trust-remote-code"]}, "has the item '--trust-remote-code'"),
         ({"cuda-graph-bs-decode": [1, None]}, "has an empty item"),
         ({"config": "/a.yml"}, "--config names a file with more arguments"),

@@ -118,6 +118,17 @@ def test_less_of_requests_and_room_is_what_runs_at_once() -> None:
     assert NOTHING.most_at_once(320) is None
 
 
+def test_last_point_is_the_same_for_starts_that_found_a_little_more_or_less_memory() -> None:
+    assert {ServerLimits(2048, tokens).last_point(320) for tokens in (123_000, 124_000, 127_999)} == {384}
+    assert ServerLimits(2048, 8192).last_point(320) == 24
+    assert ServerLimits(max_total_tokens=320 * 9).last_point(320) == 9
+    assert ServerLimits(max_total_tokens=100).last_point(320) == 1
+    # A number that was set is what is measured.
+    assert ServerLimits(100, 8_192_000).last_point(320) == 100
+    assert ServerLimits(max_running_requests=17).last_point(320) == 17
+    assert NOTHING.last_point(320) is None
+
+
 # --- asking
 
 
