@@ -28,7 +28,8 @@ USUAL_REPETITIONS = 5
 MOST_SEED = 2**32 - 1
 
 # The release says where a configuration lives, not what it is: the same configuration staged again measures the same.
-_NOT_CONFIGURATION = frozenset({"release", "chosen", "backend_forced"})
+# The environment's name stands for its source.
+_NOT_CONFIGURATION = frozenset({"release", "chosen", "backend_forced", "source"})
 
 # Nobody can connect to "all addresses"; the loopback is one of them.
 _ASKED_AT = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
@@ -173,7 +174,7 @@ class Target:
 def configuration(context: Mapping[str, Any]) -> str:
     """16 hex digits that are equal for the same configuration of the server.
 
-    All of `context` counts except `release`, `chosen` and `backend_forced`. A value that is not JSON raises
+    All of `context` counts except `release`, `chosen`, `backend_forced` and `source`. A value that is not JSON raises
     BenchmarkError.
     """
     return _digest({key: value for key, value in context.items() if key not in _NOT_CONFIGURATION})

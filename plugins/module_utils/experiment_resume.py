@@ -15,6 +15,13 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_run, experiment_state
 
+_LONGEST_REASON = 2000
+
+
+def served(document: Mapping[str, Any], failure: str = "") -> dict[str, Any]:
+    """The document when what is to serve after the experiment does, or does not: then what served before does."""
+    return {**document, "served": not failure, "not_served": failure[:_LONGEST_REASON]}
+
 
 def is_served(document: Mapping[str, Any]) -> bool:
     """Whether what is to serve after the experiment was seen to serve. Files of before this was noted count as such."""

@@ -107,10 +107,14 @@ def must_be_measured(concurrency: Any, parameters: Mapping[str, Any]) -> None:
 def taken_up(document: Mapping[str, Any], request: Mapping[str, Any], original_release: int | None) -> dict[str, Any]:
     """A document of the same id at the begin of a play. A sweep with another objective is open again.
 
+    What was not supported is looked at again, unless the experiment is finished.
+
     The original release stays the one that was noted: what serves now may be a candidate. It is only taken when no
     trial has begun yet. Raises ExperimentError.
     """
     found = experiment_state.resumed({**document, "abandoned": False})
+    if not found["finished"]:
+        found = experiment_state.checked_again(found)
     if all(trial["began_at"] is None for trial in found["trials"]) and original_release is not None:
         found["original_release"] = original_release
     if found["request"] == dict(request):
@@ -188,6 +192,18 @@ def serves(document: Mapping[str, Any]) -> int | None:
         return original
     release: int | None = experiment_state.candidate(document, winner)["release"]
     return release
+
+
+def told_result(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result as people and the fact file get it; None before there is one.
+
+    A winner that was chosen and then did not serve is told as such. The next play tries it again.
+    """
+    result, failure = document["result"], document.get("not_served")
+    if result is None or not failure:
+        return None if result is None else dict(result)
+    why = f"it was chosen ({result.get('why')}) and does not serve: {failure}"
+    return {**result, "verdict": sweep_choice.DOES_NOT_SERVE, "why": why}
 
 
 def progress(document: Mapping[str, Any], number: int, now: str) -> str:

@@ -128,6 +128,24 @@ def resumed(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "trials": trials}
 
 
+def checked_again(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with candidates that were not supported waiting again, and their trials: what was in the way (a full
+    disk, a package index that did not answer, a driver) may be gone.
+    """
+    again = {entry["name"] for entry in document["candidates"] if entry["state"] == UNSUPPORTED}
+    candidates = [
+        {**entry, "state": WAITING, "reason": ""} if entry["name"] in again else entry
+        for entry in document["candidates"]
+    ]
+    trials = [
+        {**entry, "state": WAITING, "reason": "", "skipped": False}
+        if entry["candidate"] in again and entry["skipped"]
+        else entry
+        for entry in document["trials"]
+    ]
+    return {**document, "candidates": candidates, "trials": trials}
+
+
 def staged(document: Mapping[str, Any], name: str, release: int | None, reason: str = "") -> dict[str, Any]:
     """The document with a candidate that has a release, or (release None) is not supported for a reason.
 

@@ -24,6 +24,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import 
 OUTPUT, POWER = "output_tok_s", "tok_s_per_w"
 MEASURED = "measured"
 FASTER, NO_GAIN, UNCONFIRMED = "faster", "no_measurable_gain", "unconfirmed"
+#: Of a winner that did not come up, or not as it was measured, when it was to serve.
+DOES_NOT_SERVE = "does_not_serve"
 DEFAULT_TIE_PERCENT = 1.0
 _LATENCY = re.compile(r"(ttft|tpot|itl)_(mean|median|p99)_ms")
 

@@ -133,7 +133,9 @@ options:
     description:
       - What runs, as plain values that are recorded with the result, for example C(sglang_version), C(backend),
         C(versions), C(args), C(model), C(environment), C(release), C(random_weights).
-      - All of it except C(release) is part of the fingerprint. Put nothing into it that differs from play to play.
+      - C(autotune_gate) and C(source) are added from the environment below O(root) when C(environment) names one.
+      - All of it except C(release) and C(source) is part of the fingerprint. Put nothing into it that differs from play
+        to play.
       - C(random_weights=true) tells that the text is garbage by nature, and it is not judged then.
     type: dict
     default: {}
@@ -452,6 +454,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     bench_engines,
+    bench_environment,
     bench_machine,
     bench_measure,
     bench_record,
@@ -679,6 +682,7 @@ def judged(module: AnsibleModule, verdict: bench_verdict.Verdict, result: dict[s
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Decide, measure, record. An invalid run is recorded first and fails then."""
     given = module.params
+    given["context"] = bench_environment.described(given["root"], given["context"])
     asked = asked_parameters(given)
     engine = bench_engines.find(given["engine"])
     identity = engine.identity(engine.version(given["engine_python"] or given["python"]))

@@ -45,6 +45,7 @@ options:
       - V(conclude) compares, records the result in the fact file below O(facts_dir), returns it, and marks the
         experiment finished when no trial is left.
       - V(served) notes that what is to serve after a finished experiment serves. Until then RV(served) is false.
+        With O(reason) it notes that the winner does not, which the fact file tells then.
       - V(abandon) gives an interrupted experiment up.
     type: str
     choices: [look, begin, staged, trial_begin, trial_end, next, conclude, served, abandon]
@@ -98,7 +99,7 @@ options:
     description: Number of its release, for O(action=staged).
     type: int
   reason:
-    description: Why a candidate is not supported, or why a trial failed.
+    description: Why a candidate is not supported, why a trial failed, or why a winner does not serve.
     type: str
     default: ""
   number:
@@ -411,7 +412,10 @@ def change(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tuple[
     if action == "next":
         return experiment_run.extended(before), {}
     if action == "served":
-        return {**before, "served": True}, {}
+        after = experiment_resume.served(before, given["reason"])
+        if after.get("not_served") != before.get("not_served", "") and not module.check_mode:
+            put_into_facts(given["facts_dir"], after, None)
+        return after, {}
     if action == "conclude":
         return conclude(module, before, now)
     return {**before, "abandoned": True}, {}
@@ -441,19 +445,19 @@ def conclude(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tupl
     if given["breakdown"] and before["kind"] == "explain":
         after["result"] = {**after["result"], "breakdown": given["breakdown"]}
     # A play that dies before the better one serves has left something else serving: the next one has to know.
-    after["served"] = False
+    after.update(served=False, not_served="")
     if not module.check_mode:
-        record(given["facts_dir"], after, compared)
+        put_into_facts(given["facts_dir"], after, compared)
     return after, {"comparison": compared}
 
 
-def record(facts_dir: str, document: Mapping[str, Any], compared: Mapping[str, Any] | None) -> None:
+def put_into_facts(facts_dir: str, document: Mapping[str, Any], compared: Mapping[str, Any] | None) -> None:
     """Add what came out to the fact file. Raises ExperimentError."""
 
     def added(facts: dict[str, Any]) -> dict[str, Any]:
         grown = result_document.add(facts, "comparisons", compared) if compared is not None else facts
         name = {"sweep": "sweeps", "explain": "explanations"}.get(document["kind"])
-        return result_document.add(grown, name, document["result"]) if name else grown
+        return result_document.add(grown, name, experiment_run.told_result(document) or {}) if name else grown
 
     try:
         result_store.update(facts_dir, added)
@@ -505,7 +509,7 @@ def shown(document: Mapping[str, Any]) -> dict[str, Any]:
         "finished": document["finished"],
         "served": experiment_resume.is_served(document),
         "serves": experiment_run.serves(document) if document["result"] else None,
-        "result": document["result"],
+        "result": experiment_run.told_result(document),
         "compare": experiment_run.comparable(document),
     }
 
@@ -562,7 +566,7 @@ def main() -> None:
             ("action", "trial_end", ("id", "number")),
             ("action", "next", ("id",)),
             ("action", "conclude", ("id", "facts_dir")),
-            ("action", "served", ("id",)),
+            ("action", "served", ("id", "facts_dir")),
             ("action", "abandon", ("id",)),
         ],
         supports_check_mode=True,

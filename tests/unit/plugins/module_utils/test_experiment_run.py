@@ -275,6 +275,17 @@ def test_interrupted_sweep_goes_on_and_keeps_its_original_release() -> None:
     assert [trial["number"] for trial in experiment_run.to_do(again)] == [2, 3, 4, 5]
 
 
+def test_interrupted_sweep_looks_again_at_what_was_not_supported_and_a_finished_one_does_not() -> None:
+    document = experiment_state.staged(planned("sweep", GRID), "page-size=16", None, "the index does not answer")
+    waiting = len(experiment_run.to_do(document))
+    again = experiment_run.taken_up(document, GRID, 3)
+    assert len(experiment_run.to_do(again)) > waiting
+    assert experiment_state.outcome(again, "page-size=16") == ("waiting", "")
+    document, _stages = whole(document, lambda got: 100.0)
+    finished = {**document, "finished": True}
+    assert experiment_run.taken_up(finished, GRID, 3)["candidates"] == document["candidates"]
+
+
 @pytest.mark.parametrize(("starts", "winner", "verdict"), [(5, "page-size=16", "faster"), (2, None, "not_comparable")])
 def test_speed_per_watt_is_confirmed_by_its_own_figures(starts: int, winner: str | None, verdict: str) -> None:
     request = {"grid": {"args": {"page-size": [16]}}, "objective": {"metric": "tok_s_per_w"}}

@@ -118,6 +118,19 @@ def test_candidate_that_is_not_supported_is_not_tried() -> None:
     assert experiment_state.outcome(document, "x") == ("waiting", "")
 
 
+def test_what_was_not_supported_is_looked_at_again_with_all_its_trials() -> None:
+    document = experiment_state.staged(fresh(), "x", None, "no room on the disk")
+    document = experiment_state.staged(document, "y", 5)
+    for trial in experiment_state.trials_of(document, "y")[:2]:
+        document = experiment_state.ended(document, trial["number"], "t", reason="crashed")
+    assert states(document, "y") == ["failed"] * 3
+    again = experiment_state.checked_again(document)
+    assert (states(again, "x"), experiment_state.outcome(again, "x")) == (["waiting"] * 3, ("waiting", ""))
+    assert not any(trial["skipped"] for trial in experiment_state.trials_of(again, "x"))
+    # What was tried and failed is no matter of support.
+    assert states(again, "y") == ["failed"] * 3
+
+
 def test_one_failure_is_the_outcome_of_a_candidate() -> None:
     document = fresh(2)
     for number, name in ((1, "x"), (4, "x"), (2, "y")):

@@ -188,8 +188,8 @@ def test_experiment_is_over_when_what_came_out_serves(capsys: pytest.CaptureFixt
     again = begin(capsys, tmp_path, original_release=5, facts_dir=facts)
     assert (again["finished"], again["served"], again["serves"], again["trials"]) == (True, False, 3, [])
     assert run(capsys, tmp_path, "look", original_release=5)["original_release"] == 3
-    assert run(capsys, tmp_path, "served", id=name)["changed"] is True
-    assert run(capsys, tmp_path, "served", id=name)["changed"] is False
+    assert run(capsys, tmp_path, "served", id=name, facts_dir=facts)["changed"] is True
+    assert run(capsys, tmp_path, "served", id=name, facts_dir=facts)["changed"] is False
     assert begin(capsys, tmp_path)["served"] is True
     looked = run(capsys, tmp_path, "look", original_release=5)
     assert (looked["changed"], looked["original_release"]) == (False, 5)
@@ -257,6 +257,29 @@ def test_sweep_is_recorded_with_the_comparison_that_confirms_it(
     assert [one["id"] for one in kept["comparisons"]] == [done["comparison"]["id"]]
     # The trials are no measurement of what serves.
     assert kept["latest"] is None and len(kept["history"]) == 12
+
+
+def test_winner_that_does_not_serve_is_told_until_it_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = {"kind": "sweep", "request": {"grid": {"args": {"page-size": [16]}}}, "parameters": {"rounds": 1}}
+    name, facts = finished(capsys, tmp_path, {"original": 100.0, "page-size=16": 130.0}, **given)
+    run(capsys, tmp_path, "staged", id=name, candidate="page-size=16", release=8)
+    run(capsys, tmp_path, "conclude", id=name, facts_dir=facts)
+    why = "rank 3 ran out of memory"
+    foreseen = run(capsys, tmp_path, "served", check_mode=True, id=name, facts_dir=facts, reason=why)
+    assert foreseen["changed"] is True
+    assert [one["verdict"] for one in (result_store.read(facts) or {})["sweeps"]] == ["faster"]
+    failed = run(capsys, tmp_path, "served", id=name, facts_dir=facts, reason=why)
+    assert (failed["changed"], failed["served"], failed["result"]["verdict"]) == (True, False, "does_not_serve")
+    [kept] = (result_store.read(facts) or {})["sweeps"]
+    assert (kept["winner"], kept["verdict"]) == ("page-size=16", "does_not_serve")
+    assert why in kept["why"] and "it was chosen (page-size=16 reaches 130" in kept["why"]
+    # The next play tries it again, and then it is what was found at first.
+    again = begin(capsys, tmp_path, facts_dir=facts, **given)
+    assert (again["serves"], again["served"], again["trials"]) == (8, False, [])
+    done = run(capsys, tmp_path, "served", id=name, facts_dir=facts)
+    assert (done["served"], done["result"]["verdict"]) == (True, "faster")
+    assert [one["verdict"] for one in (result_store.read(facts) or {})["sweeps"]] == ["faster"]
+    assert run(capsys, tmp_path, "served", id=name, facts_dir=facts)["changed"] is False
 
 
 def test_explanation_is_recorded_and_compares_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
