@@ -4,18 +4,20 @@
 
 """The report as JUnit XML: what a CI job shows as tests.
 
-A test case is one concurrency of the newest run of a configuration on a host, or a candidate of a sweep that failed. A
-case failed when its figures may not be believed or the regression gate failed, and is skipped when the run cannot be
+A test case is one concurrency of the newest run of a configuration on a host, a candidate of a sweep that failed, or a
+sweep's winner that does not serve. A case failed when its figures may not be believed or the regression gate failed, and is skipped when the run cannot be
 compared. A host that could not be read is one case with an error, a host without results one that is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
+from ansible_collections.tokforge.sglang.plugins.module_utils import sweep_choice
 from ansible_collections.tokforge.sglang.plugins.module_utils.report_tables import rate
 
 PASSED, FAILURE, ERROR, SKIPPED = "passed", "failure", "error", "skipped"
@@ -35,7 +37,16 @@ class Case:
 
 def cases(report: types.Report) -> tuple[Case, ...]:
     """All test cases, in the order of the hosts."""
-    return tuple(case for host in report.hosts for case in _of_host(host))
+    return tuple(_distinct(case for host in report.hosts for case in _of_host(host)))
+
+
+def _distinct(found: Iterable[Case]) -> Iterator[Case]:
+    """CI takes cases of one name for one test, and long names are cut: those that came out alike are counted."""
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for case in found:
+        key = (case.suite, case.group, case.name)
+        seen[key] += 1
+        yield case if seen[key] == 1 else replace(case, name=f"{case.name} ({seen[key]})")
 
 
 def _of_host(host: types.Host) -> Iterator[Case]:
@@ -51,6 +62,8 @@ def _of_host(host: types.Host) -> Iterator[Case]:
             message = "; ".join(one.latest.reasons) or "the run has no points"
             yield Case(host.name, group, "run", FAILURE, "invalid", message)
     for sweep in host.sweeps:
+        if sweep.verdict == sweep_choice.DOES_NOT_SERVE:
+            yield Case(host.name, f"sweep {sweep.id}", "the winner serves", FAILURE, "sweep", sweep.why)
         for candidate in sweep.candidates:
             if candidate.state in ("failed", "invalid"):
                 message = candidate.reason or "no reason is on record"

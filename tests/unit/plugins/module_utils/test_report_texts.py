@@ -142,6 +142,25 @@ def test_xml_is_well_formed_whatever_the_names_are() -> None:
         ET.fromstring(report_junit.render(report))  # noqa: S314
 
 
+def test_candidates_whose_long_names_are_cut_alike_stay_two_tests() -> None:
+    given = documents.document("gpu-box")
+    sweep = given["sweeps"][0]
+    failed = {**sweep["candidates"][-1], "state": "failed", "reason": "crashed"}
+    sweep["candidates"] = [{**failed, "name": f"{'a' * 500}{end}"} for end in "xy"]
+    names = [case.name for case in report_junit.cases(report_data.make({"a": given})) if case.kind == "sweep"]
+    assert len(names) == len(set(names)) == 2
+    assert names[1] == f"{names[0]} (2)"
+
+
+def test_winner_that_does_not_serve_is_a_failure() -> None:
+    given = documents.document("gpu-box")
+    given["sweeps"][0].update(candidates=[], verdict="does_not_serve", why="it was chosen and does not serve: OOM")
+    cases = [case for case in report_junit.cases(report_data.make({"a": given})) if case.kind == "sweep"]
+    assert [(case.name, case.outcome, case.message) for case in cases] == [
+        ("the winner serves", report_junit.FAILURE, "it was chosen and does not serve: OOM")
+    ]
+
+
 def test_run_without_points_is_a_failure_and_not_silence() -> None:
     cases = report_junit.cases(documents.nothing()["no points"])
     assert [(case.outcome, case.kind) for case in cases] == [(report_junit.FAILURE, "invalid")]
