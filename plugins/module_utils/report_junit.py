@@ -5,8 +5,9 @@
 """The report as JUnit XML: what a CI job shows as tests.
 
 A test case is one concurrency of the newest run of a configuration on a host, a candidate of a sweep that failed, or a
-sweep's winner that does not serve. A case failed when its figures may not be believed or the regression gate failed, and is skipped when the run cannot be
-compared. A host that could not be read is one case with an error, a host without results one that is skipped.
+sweep's winner that does not serve. A case failed when its figures may not be believed or the regression gate failed,
+and is skipped when the run cannot be compared. A host that could not be read is one case with an error, a host without
+results one that is skipped.
 """
 
 from __future__ import annotations
