@@ -10,22 +10,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import comparison_units
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_judge import COUNTS, NUMBERS
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import LEAST_REPETITIONS
 
 # Kept of every repetition: what runs are compared by.
-METRICS = (
-    "output_tok_s",
-    "input_tok_s",
-    "total_tok_s",
-    "request_s",
-    "ttft_median_ms",
-    "ttft_p99_ms",
-    "tpot_median_ms",
-    "tpot_p99_ms",
-    "itl_median_ms",
-    "itl_p99_ms",
-)
+METRICS = tuple(comparison_units.METRICS)
 
 _ASKED = ("concurrency", "num_prompts", "input_len", "output_len")
 
