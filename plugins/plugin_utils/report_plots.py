@@ -178,7 +178,9 @@ def _lines(key: str, title: str, words: str, series: Sequence[Series], percent: 
                 capsize=3,
             )
         _concurrency_axis(axes, sorted({x for one in series for x, _figure in one.points}))
-        _value_axis(axes, [_median(value) for one in series for _x, value in one.points], percent)
+        drawn = [value for one in series for _x, value in one.points]
+        ends = [end for value in drawn for end in (value.least, value.most) if end is not None]
+        _value_axis(axes, [*(_median(value) for value in drawn), *ends], percent)
         axes.set_xlabel("requests in flight")
         return _svg(figure, key, title, words)
 
@@ -217,9 +219,8 @@ def _value_axis(axes: Any, values: Sequence[float], percent: bool) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(bottom=0)
-        if not positive:
-            axes.set_ylim(0, 1)
+        # Room for the mark at the highest point.
+        axes.set_ylim(0, max(positive) * 1.08 if positive else 1)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: _tick(value, percent)))
 
 
