@@ -629,9 +629,14 @@ def test_report_tells_what_was_measured(serving: Rollout, tmp_path: Path) -> Non
     assert again.counts["changed"] == 0, again.output
 
 
+def experiment(serving: Rollout, playbook: str, **variables: Any) -> Play:
+    """Ten starts and more, each of which takes most of a minute."""
+    return serving.start(playbook, **{**SHORT_LADDER, **variables}).finish(timeout_s=3600)
+
+
 @IN_FULL
 def test_autotune_gate_makes_no_measurable_gain_on_a_processor(serving: Rollout) -> None:
-    play = serving.run("benchmark.yml", ab="autotune_gate", **SHORT_LADDER)
+    play = experiment(serving, "benchmark.yml", ab="autotune_gate")
     assert play.code == 0, play.output
     found = serving.facts()["comparisons"][-1]
     assert (found["kind"], found["verdict"], found["unit"]) == ("ab", "no_measurable_gain", "start")
@@ -641,7 +646,7 @@ def test_autotune_gate_makes_no_measurable_gain_on_a_processor(serving: Rollout)
 
 @IN_FULL
 def test_argument_that_changes_much_is_faster(serving: Rollout) -> None:
-    play = serving.run("benchmark.yml", ab="max_running_requests", ab_values=[1, 64], **SHORT_LADDER)
+    play = experiment(serving, "benchmark.yml", ab="max_running_requests", ab_values=[1, 64])
     assert play.code == 0, play.output
     found = serving.facts()["comparisons"][-1]
     assert (found["verdict"], found["points"][0]["verdict"]) == ("faster", "faster")
@@ -652,9 +657,7 @@ def test_argument_that_changes_much_is_faster(serving: Rollout) -> None:
 @IN_FULL
 def test_explanation_finds_the_difference_that_counts(serving: Rollout) -> None:
     plain, better = {"max-running-requests": 1, "log-level": "info"}, {"max-running-requests": 64, "log-level": "error"}
-    play = serving.run(
-        "explain.yml", sglang_explain_a={"args": plain}, sglang_explain_b={"args": better}, **SHORT_LADDER
-    )
+    play = experiment(serving, "explain.yml", sglang_explain_a={"args": plain}, sglang_explain_b={"args": better})
     assert play.code == 0, play.output
     found = serving.facts()["explanations"][-1]
     steps = {step["name"]: step for step in found["steps"]}
