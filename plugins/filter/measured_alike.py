@@ -11,8 +11,9 @@ short_description: The valid runs that were measured like the latest one
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Gives the valid runs of the history that have the engine, the hardware, the model and the lengths of the latest run,
-    since figures of others cannot be ranked with it.
+  - Gives the valid runs of the history that have the engine, the hardware, the model, the lengths and the settings of the
+    measurement of the latest run, and decode speculatively when it does, since figures of others cannot be ranked with
+    it.
   - To tell a gain from noise use M(tokforge.sglang.comparison_info).
 options:
   _input:
@@ -41,12 +42,17 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import speculation
+
 ALIKE = (
     ("engine", "name"),
     ("hardware",),
     ("context", "model", "path"),
     ("parameters", "input_len"),
     ("parameters", "output_len"),
+    ("parameters", "dataset"),
+    ("parameters", "ignore_eos"),
+    ("parameters", "flush_cache"),
 )
 
 
@@ -70,7 +76,7 @@ def _kind(run: Any) -> list[Any]:
         for name in names:
             value = _get(value, name)
         found.append(value)
-    return found
+    return [*found, isinstance(run, Mapping) and speculation.in_record(run)]
 
 
 def _get(value: Any, name: str) -> Any:

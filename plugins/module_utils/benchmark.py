@@ -20,9 +20,10 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import 
 # Measured when nothing else is asked, as far as the server's limit goes.
 LADDER = (1, 8, 32, 64, 256, 512, 1024)
 
-# Fewer tell no spread (three) and no difference from noise (five, see comparison.py).
+# Fewer tell no spread. A difference at one of the ladder's seven points only can be told from noise with six a side
+# (permutation.units_needed).
 LEAST_REPETITIONS = 3
-USUAL_REPETITIONS = 5
+USUAL_REPETITIONS = 6
 
 # Each repetition has the next seed, and numpy, which the engines use, takes none above.
 MOST_SEED = 2**32 - 1

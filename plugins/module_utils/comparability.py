@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import speculation
 from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import (
-    figure,
     figures,
     mapping,
     points,
@@ -110,11 +110,8 @@ def _against(records: Records, there: Records, metric: str) -> Iterator[str]:
         yield "a run is invalid there"
     elif not all(figures(point, metric) for point in there):
         yield f"a run has no usable {metric}"
-    elif any(_random(record) for record in records):
-        # Random prompts are continued badly by a draft model, or too well: the rate is not that of real text.
-        accepted = {figure(point.get("accept_length")) is not None for point in there}
-        if len(accepted) > 1:
-            yield "speculative decoding on one side only, and the prompts are random"
+    elif any(_random(record) for record in records) and len({speculation.in_record(record) for record in records}) > 1:
+        yield speculation.WHY_NOT
 
 
 def _random(record: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     experiment_state,
     explain_plan,
     permutation,
+    speculation,
     sweep_choice,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_settings as settings_of
@@ -65,6 +66,11 @@ def planned(
     must_be_measured(request.get("concurrency"), parameters)
     if kind == "ab":
         a, b, why = ab_sides.sides(base, request.get("ab"), request.get("ab_values"), enabled_by)
+        if speculation.in_args(a.settings.get("args")) != speculation.in_args(b.settings.get("args")):
+            raise ExperimentError(
+                f"reading ab: {speculation.WHY_NOT}, so no verdict could come out; compare two settings of speculative "
+                "decoding, or measure each side with real text"
+            )
         found: tuple[Candidate, ...] = (Candidate(A, a.settings), Candidate(B, b.settings, 1))
         starts = whole(parameters.get("starts"), "starts", experiment_plan.DEFAULT_STARTS)
         slots = experiment_plan.pairs(A, B, starts)
@@ -164,7 +170,7 @@ def concluded(
     open_still = bool(experiment_state.waiting(document)) or extended(document) != dict(document)
     compare = comparable(document)
     if document["kind"] == "sweep":
-        tried, choice = _chosen(document, _by_power(document) or comparison)
+        tried, choice = _chosen(document, _by_score(document) or comparison)
         result = sweep_choice.result(document["id"], tried, ORIGINAL, choice, now)
     elif document["kind"] == "ab":
         result = {"id": document["id"], "recorded_at": now, "kind": "ab", "why": document.get("why", ""), **compare}
@@ -264,6 +270,9 @@ def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
         winner = choice.winner
         if winner is None:
             return {}
+        # Each side reaches its rate at a concurrency of its own: one and the same for both would not tell.
+        if choice.objective.limits:
+            return {}
         concurrency = choice.scores[winner].concurrency
         names, stage = (ORIGINAL, winner), _confirming_stage(document, winner)
         if stage is None:
@@ -297,7 +306,7 @@ def _confirm_starts(parameters: Mapping[str, Any]) -> int:
 
 def _tried(document: Mapping[str, Any]) -> list[sweep_choice.Tried]:
     """The candidates with what their first stage measured; a failure in any stage counts."""
-    found = []
+    found, original_does = [], _speculates(document, ORIGINAL)
     for entry in document["candidates"]:
         state, reason = experiment_state.outcome(document, entry["name"])
         own = experiment_state.trials_of(document, entry["name"])
@@ -314,9 +323,18 @@ def _tried(document: Mapping[str, Any]) -> list[sweep_choice.Tried]:
                 reason=reason,
                 runs=tuple(one["figures"] for one in done if one["stage"] == 1 and one["figures"]),
                 record_ids=tuple(str(one["record_id"]) for one in done),
+                apart=speculation.WHY_NOT if _speculates(document, entry["name"]) != original_does else "",
             )
         )
     return found
+
+
+def _speculates(document: Mapping[str, Any], name: str) -> bool:
+    """By its settings, or by what its trials measured."""
+    own = experiment_state.trials_of(document, name)
+    args = experiment_state.candidate(document, name)["settings"].get("args")
+    points = [point for one in own if one["figures"] for point in one["figures"]["points"]]
+    return speculation.in_record({"context": {"args": args}, "points": points})
 
 
 def _chosen(
@@ -333,13 +351,14 @@ def _confirming_stage(document: Mapping[str, Any], winner: str) -> int | None:
     return max((one["stage"] for one in experiment_state.trials_of(document, winner) if one["stage"] > 1), default=None)
 
 
-def _by_power(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The winner against the original by tok/s per watt, from the trials that confirm it: other comparisons do not know
-    this figure. None for other objectives, and where nothing was to be confirmed.
+def _by_score(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The winner against the original by what the objective counts, from the trials that confirm it, where that is not
+    the output rate of both at one concurrency: tok/s per watt, or the rate that each reaches within limits. None for
+    other objectives, and where nothing was to be confirmed.
     """
     choice = _chosen(document)[1]
     stage = _confirming_stage(document, choice.winner) if choice.winner is not None else None
-    if choice.winner is None or stage is None or choice.objective.metric != sweep_choice.POWER:
+    if choice.winner is None or stage is None or not sweep_choice.by_score(choice.objective):
         return None
     done = {
         name: [
@@ -349,19 +368,14 @@ def _by_power(document: Mapping[str, Any]) -> dict[str, Any] | None:
         ]
         for name in (ORIGINAL, choice.winner)
     }
-    a, b = (sweep_choice.score([one["figures"] for one in own], choice.objective).values for own in done.values())
-    found = {"metric": sweep_choice.POWER, "b": {"ids": [str(one["record_id"]) for one in done[choice.winner]]}}
-    if min(len(a), len(b)) < permutation.LEAST_UNITS:
-        why = f"{len(a)} against {len(b)} starts with known power, {permutation.LEAST_UNITS} are needed"
-        return {**found, "verdict": "not_comparable", "why": why}
-    change, low, high = _percent(a, b, permutation.ALPHA)
-    percent = sweep_choice.tie(document["request"].get("tie_percent"))
-    faster = low > 0 and change > percent
-    return {
-        **found,
-        "verdict": sweep_choice.FASTER if faster else sweep_choice.NO_GAIN,
-        "why": f"{change:+.1f} % tok/s per watt, between {low:+.1f} and {high:+.1f} %",
+    a, b = (sweep_choice.score([one["figures"] for one in own], choice.objective) for own in done.values())
+    found = {
+        "metric": choice.objective.metric,
+        "b": {"ids": [str(one["record_id"]) for one in done[choice.winner]]},
     }
+    percent = sweep_choice.tie(document["request"].get("tie_percent"))
+    verdict, why = sweep_choice.confirmed_by_score(choice.objective, a, b, percent)
+    return {**found, "verdict": verdict, "why": why}
 
 
 def _confirming(document: Mapping[str, Any]) -> tuple[tuple[Candidate, ...], tuple[Slot, ...]]:
@@ -464,7 +478,7 @@ def _explanation(document: Mapping[str, Any], ratio: explain_plan.Ratio) -> dict
             on_path[combo] = values or _values(document, name, 1)
         for index in asked.everything:
             alone[index] = (_values(document, A, 1), _values(document, asked.name(frozenset([index])), 1))
-        found = explain_plan.result(asked, way, on_path, alone, ratio, notes)
+        found = _like_for_like(asked, way, explain_plan.result(asked, way, on_path, alone, ratio, notes))
     except ExperimentError as error:
         found = {
             "a": {"label": A, "settings": dict(asked.a)},
@@ -476,6 +490,21 @@ def _explanation(document: Mapping[str, Any], ratio: explain_plan.Ratio) -> dict
         }
     found["concurrency"] = _concurrency(document)
     return found
+
+
+def _like_for_like(asked: explain_plan.Plan, way: explain_plan.Path, found: dict[str, Any]) -> dict[str, Any]:
+    """An explanation in which no step from or to speculative decoding has a verdict."""
+    speculates = [speculation.in_args(asked.settings(combo).get("args")) for combo in way.combos]
+    if len(set(speculates)) < 2:
+        return found
+    steps = [
+        {**step, "verdict": "not_comparable"} if before != after else step
+        for step, before, after in zip(found["steps"], speculates, speculates[1:])
+    ]
+    total = found["total"]
+    if speculates[0] != speculates[-1]:
+        total = {**total, "verdict": "not_comparable"}
+    return {**found, "steps": steps, "total": total, "notes": [*found["notes"], f"not compared: {speculation.WHY_NOT}"]}
 
 
 def _values(document: Mapping[str, Any], name: str, stage: int) -> list[float]:

@@ -217,6 +217,7 @@ def figures(record: Mapping[str, Any]) -> dict[str, Any]:
             {
                 **{name: _finite(value) for name, value in point.items() if name.endswith(("_tok_s", "_ms"))},
                 "concurrency": point.get("concurrency"),
+                "accept_length": _finite(point.get("accept_length")),
                 "valid": point.get("valid", True) is True,
                 "values": [_finite(value) for value in (point.get("values") or {}).get("output_tok_s") or []],
                 "power_w": [_finite(gpu.get("power_w")) for gpu in point.get("gpu") or [] if isinstance(gpu, Mapping)],

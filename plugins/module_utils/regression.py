@@ -107,4 +107,6 @@ def _judge_point(point: Mapping[str, Any], metric: str, limit: float, failures: 
     if point["verdict"] == comparison.SLOWER:
         failures.append(figures)
     else:
-        reasons.append(f"{figures}, but that is within the noise: measure more often than {point['b']['n']} times")
+        # A band can be narrow and the test still not certain: of many points one can always look different.
+        within = "within the noise" if low <= 0 <= high else "not certain with so few figures for so many points"
+        reasons.append(f"{figures}, but that is {within}: measure more often than {point['b']['n']} times")

@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
+from ansible_collections.tokforge.sglang.plugins.module_utils import speculation
 from ansible_collections.tokforge.sglang.plugins.module_utils.report_records import comparison, explanation, sweep
 from ansible_collections.tokforge.sglang.plugins.module_utils.report_start import start
 from ansible_collections.tokforge.sglang.plugins.module_utils.report_values import (
@@ -201,6 +202,7 @@ def run_of(given: Any) -> types.Run:
             lengths[0],
             lengths[1],
             text(parameters.get("dataset")),
+            tuple(_particulars(record, parameters)),
         ),
         text(engine.get("version")),
         text(record.get("hardware")) or "unknown",
@@ -216,6 +218,15 @@ def run_of(given: Any) -> types.Run:
         tuple(_settings(context)),
         "" if not check else "passed" if check.get("passed") is True else text(check.get("reason")) or "failed",
     )
+
+
+def _particulars(record: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[str]:
+    if speculation.in_record(record):
+        yield "speculative decoding"
+    if parameters.get("ignore_eos") is False:
+        yield "answers may end early"
+    if parameters.get("flush_cache") is False:
+        yield "prefix cache kept"
 
 
 def _settings(context: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_tables as tables
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
+from ansible_collections.tokforge.sglang.plugins.module_utils import sweep_choice
 
 # What means something to Markdown wherever it stands, and what does at the beginning of a line.
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~$]|:(?=//|[a-z+-]\w*:))")
@@ -64,11 +65,14 @@ def _comparisons(report: types.Report) -> Iterator[str]:
             yield from _sentence(f"{len(shown) - _MOST_COMPARISONS} older comparisons are in the fact file.")
 
 
+_DOUBTS = {sweep_choice.UNCONFIRMED: ", not confirmed", sweep_choice.DOES_NOT_SERVE: ", which does not serve"}
+
+
 def sweep_words(sweep: types.Sweep) -> str:
     """What a sweep came to, in one sentence or two."""
     parts = [f"Objective: {sweep.objective}." if sweep.objective else ""]
     parts.append("" if sweep.finished else "It is not finished.")
-    parts.append(f"Winner: {sweep.winner}." if sweep.winner else "No winner.")
+    parts.append(f"Winner: {sweep.winner}{_DOUBTS.get(sweep.verdict, '')}." if sweep.winner else "No winner.")
     parts.append(sweep.why)
     return " ".join(filter(None, parts))
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
+from ansible_collections.tokforge.sglang.plugins.module_utils import sweep_choice
 from ansible_collections.tokforge.sglang.plugins.module_utils.report_data import best_at
 
 GOOD, BAD, UNSURE = "good", "bad", "unsure"
@@ -307,7 +308,9 @@ def sweep(one: types.Sweep) -> Table:
     rows = []
     for candidate in one.candidates:
         speeds = dict(candidate.output_tok_s)
-        marks = [word for word, name in (("winner", one.winner), ("original", one.original)) if name == candidate.name]
+        won = {sweep_choice.UNCONFIRMED: "not confirmed", sweep_choice.DOES_NOT_SERVE: "does not serve"}
+        winner = won.get(one.verdict, "winner")
+        marks = [word for word, name in ((winner, one.winner), ("original", one.original)) if name == candidate.name]
         rows.append(
             _row(
                 f"{candidate.name} ({', '.join(marks)})" if marks and candidate.name else candidate.name,

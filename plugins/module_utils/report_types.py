@@ -100,7 +100,7 @@ class Start:
 class Workload:
     """What was asked of the server. Figures of different workloads or engines stand in no plot together.
 
-    Lengths in tokens of one request, None when they are not recorded.
+    Lengths in tokens of one request, None when they are not recorded. `particulars` is what else keeps figures apart.
     """
 
     model: str
@@ -108,12 +108,13 @@ class Workload:
     input_len: int | None = None
     output_len: int | None = None
     dataset: str = ""
+    particulars: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
         """For a heading."""
         lengths = f", {_or_unknown(self.input_len)} tokens in, {_or_unknown(self.output_len)} out"
-        return f"{self.model or 'unknown model'}{lengths}"
+        return ", ".join([f"{self.model or 'unknown model'}{lengths}", *self.particulars])
 
 
 def _or_unknown(value: int | None) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import permutation
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 
@@ -27,6 +28,7 @@ FASTER, NO_GAIN, UNCONFIRMED = "faster", "no_measurable_gain", "unconfirmed"
 #: Of a winner that did not come up, or not as it was measured, when it was to serve.
 DOES_NOT_SERVE = "does_not_serve"
 DEFAULT_TIE_PERCENT = 1.0
+NO_RECORD = "it has no valid record"
 _LATENCY = re.compile(r"(ttft|tpot|itl)_(mean|median|p99)_ms")
 
 
@@ -60,7 +62,8 @@ class Objective:
 class Tried:
     """A candidate and what became of it. `state` is measured, unsupported, failed, invalid or waiting.
 
-    `runs` are the figures of its valid records (`experiment_state.figures`), one for each start.
+    `runs` are the figures of its valid records (`experiment_state.figures`), one for each start. `apart` says why its
+    figures must not be held against the original's, empty when they may.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Tried:
     reason: str = ""
     runs: tuple[Mapping[str, Any], ...] = ()
     record_ids: tuple[str, ...] = ()
+    apart: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,12 +138,15 @@ def choose(
     """The winner of a sweep.
 
     A candidate is better than another when it is more than `tie_percent` above. Among those that none is better than,
-    the one with the fewest differences from the original wins. With a `comparison` (b against the original) the winner
-    also has to be faster there; without one the verdict is that it is not confirmed.
+    the one with the fewest differences from the original wins; one that stands apart does not take part. With a
+    `comparison` (b against the original) the winner also has to be faster there; without one the verdict is that it is
+    not confirmed.
     """
     wanted = _settled(wanted, tried, original)
     scores = {one.name: score(one.runs, wanted) for one in tried if one.state == MEASURED}
-    able = {one.name: one for one in tried if one.name in scores and scores[one.name].value is not None}
+    able = {
+        one.name: one for one in tried if one.name in scores and scores[one.name].value is not None and not one.apart
+    }
     values = {name: float(scores[name].value or 0.0) for name in able}
     if not values:
         return Choice(wanted, scores, None, NO_GAIN, f"no candidate has a valid figure for {wanted.words}")
@@ -159,6 +166,31 @@ def choose(
     if verdict == FASTER:
         return Choice(wanted, scores, winner, FASTER, f"{why}; {said}")
     return Choice(wanted, scores, None, verdict, f"{why}, but that is not confirmed: {said}")
+
+
+def by_score(wanted: Objective) -> bool:
+    """Whether the score decides in the end, and not a comparison of output rates at one concurrency."""
+    return bool(wanted.limits) or wanted.metric == POWER
+
+
+def confirmed_by_score(wanted: Objective, original: Score, winner: Score, tie_percent: float) -> tuple[str, str]:
+    """The verdict about a winner, and why, from the scores of the starts that are to confirm it."""
+    if winner.value is None:
+        return NO_GAIN, f"this time {winner.why}"
+    if wanted.limits and original.value is None and original.why != NO_RECORD:
+        return FASTER, f"it holds the limits again, with {winner.value:.6g}, and the original does not: {original.why}"
+    if min(len(original.values), len(winner.values)) < permutation.LEAST_UNITS:
+        known = "known power" if wanted.metric == POWER else "valid figures"
+        return (
+            "not_comparable",
+            f"{len(original.values)} against {len(winner.values)} starts with {known}, {permutation.LEAST_UNITS} are "
+            "needed",
+        )
+    found = permutation.compare([[value] for value in original.values], [[value] for value in winner.values]).points[0]
+    change, low, high = ((ratio - 1) * 100 for ratio in (found.ratio, found.low, found.high))
+    unit = "tok/s per watt" if wanted.metric == POWER else "tok/s within the limits"
+    verdict = FASTER if low > 0 and change > tie_percent else NO_GAIN
+    return verdict, f"{change:+.1f} % {unit}, between {low:+.1f} and {high:+.1f} %"
 
 
 def score(runs: Sequence[Mapping[str, Any]], wanted: Objective) -> Score:
@@ -191,7 +223,7 @@ def result(identity: str, tried: Sequence[Tried], original: str, choice: Choice,
                 "name": one.name,
                 "settings": dict(one.settings),
                 "state": one.state,
-                "reason": one.reason or choice.scores.get(one.name, Score(None)).why,
+                "reason": one.reason or one.apart or choice.scores.get(one.name, Score(None)).why,
                 "record_ids": list(one.record_ids),
                 "output_tok_s": medians(one.runs),
                 "score": choice.scores.get(one.name, Score(None)).value,
@@ -238,14 +270,12 @@ def _at(runs: Sequence[Mapping[str, Any]], concurrency: int, metric: str) -> Sco
             speed /= power
         values.append(speed)
     if not values:
-        return Score(None, concurrency, why="it has no valid record")
+        return Score(None, concurrency, why=NO_RECORD)
     return Score(statistics.median(values), concurrency, tuple(values))
 
 
 def _within_limits(runs: Sequence[Mapping[str, Any]], wanted: Objective) -> Score:
-    best = Score(
-        None, why=f"no concurrency has {wanted.words.partition(' with ')[2]}" if runs else "it has no valid record"
-    )
+    best = Score(None, why=f"no concurrency has {wanted.words.partition(' with ')[2]}" if runs else NO_RECORD)
     for concurrency in sorted({number for run in runs for number in _by_concurrency(run)}):
         points = [_by_concurrency(run).get(concurrency, {}) for run in runs]
         if all(_holds(points, name, limit) for name, limit in wanted.limits.items()):

@@ -14,7 +14,7 @@ description:
   - Measures a server at each concurrency several times after a discarded warm-up, judges whether the figures may be
     believed, and records medians and spread in C(sglang.fact) below O(facts_dir), which Ansible shows as
     C(ansible_local.sglang). What the GPUs did meanwhile, and the share of the roofline, are recorded with them.
-  - Compares a valid result with the baseline of its model and hardware, with the noise of both. See
+  - Compares a valid result with the baseline of its model, hardware, engine and workload, with the noise of both. See
     M(tokforge.sglang.comparison_info) for the method.
   - Prompts are random token ids of exactly O(input_len) tokens; every answer has exactly O(output_len) tokens unless
     O(ignore_eos=false).
@@ -89,9 +89,10 @@ options:
   repetitions:
     description:
       - How often each point is measured, with other prompts each time.
-      - Fewer than 3 tell no spread, and 5 are needed to tell a difference from noise.
+      - Fewer than 3 tell no spread, and 5 are needed to tell a difference from noise, 6 where only one of the usual seven
+        points differs.
     type: int
-    default: 5
+    default: 6
   input_len:
     description: Tokens of each prompt.
     type: int
@@ -156,6 +157,7 @@ options:
     description:
       - What the checks before found, with C(findings), and C(verdict) and C(counts), which are made from these when
         they are left out. Recorded with the result, without what was well.
+      - Left out, the newest ones on record for the same configuration, with the record they are from in C(from).
     type: dict
   experiment:
     description: The experiment that this run is a trial of, with C(id), C(candidate) and C(round).
@@ -165,7 +167,7 @@ options:
     type: bool
     default: true
   baseline:
-    description: Make a valid result the baseline of its model and hardware from now on.
+    description: Make a valid result the baseline of its model, hardware, engine and workload from now on.
     type: bool
     default: false
   max_regression_percent:
@@ -224,7 +226,7 @@ EXAMPLES = r"""
     model_path: /opt/sglang/models/tiny-moe
     served_name: tiny-moe
     concurrency: [1, 8]
-    repetitions: 5
+    repetitions: 6
     input_len: 1024
     output_len: 256
     context:
@@ -457,6 +459,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     bench_environment,
     bench_machine,
     bench_measure,
+    bench_preflight,
     bench_record,
     bench_run,
     bench_verdict,
@@ -689,8 +692,12 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     wanted = benchmark.fingerprint(identity, given["context"], asked)
     bench_verdict.check(wanted_of(given))
     machine = bench_measure.machine_of(given["context"])
-    request = requested(given, asked, machine)
     document = known(module)
+    # A plain run after a rollout: what was checked then is still what is known of the machine.
+    given["preflight"] = given["preflight"] or bench_preflight.carried(
+        document, benchmark.configuration(given["context"])
+    )
+    request = requested(given, asked, machine)
     before = document["latest"]
     if not given["force"] and bench_record.same_measurement(before, wanted, machine.hardware):
         return kept(module, document, before, wanted)

@@ -302,6 +302,85 @@ def test_speed_per_watt_is_confirmed_by_its_own_figures(starts: int, winner: str
     assert (found["winner"], found["verdict"], found["finished"]) == (winner, verdict, True)
 
 
+def within_limits(original: Mapping[int, tuple[float, float]], other: Mapping[int, tuple[float, float]]) -> Any:
+    """A sweep for what holds a TTFT of 500 ms; sides are (tok/s, ms) by concurrency."""
+    request = {"grid": {"args": {"page-size": [16]}}, "objective": {"slo": {"ttft_p99_ms": 500}}}
+    document = planned("sweep", request, rounds=1)
+    while experiment_run.to_do(document):
+        for trial in experiment_run.to_do(document):
+            ladder = other if trial["settings"]["args"].get("page-size") else original
+            hair = 1 + trial["number"] * 7 % 5 / 10_000
+            made = record(f"r{trial['number']}", {at: rate * hair for at, (rate, _ms) in ladder.items()})
+            for point in made["points"]:
+                point["ttft_p99_ms"] = ladder[point["concurrency"]][1]
+            document = experiment_state.ended(document, trial["number"], "t", made)
+        document = experiment_run.extended(document)
+    # The records are compared by nothing else: at 32 the original is faster, and too slow to answer.
+    assert experiment_run.comparable(document) == {}
+    return result(document)
+
+
+def test_winner_within_limits_is_confirmed_by_what_each_side_reaches_within_them() -> None:
+    found = within_limits({8: (100.0, 100.0), 32: (300.0, 900.0)}, {8: (98.0, 90.0), 32: (290.0, 400.0)})
+    assert (found["winner"], found["verdict"], found["finished"]) == ("page-size=16", "faster", True)
+    assert "+190.0 % tok/s within the limits" in found["why"]
+
+
+def test_original_that_holds_no_limit_gives_way_to_one_that_does() -> None:
+    found = within_limits({8: (100.0, 700.0)}, {8: (60.0, 90.0)})
+    assert (found["winner"], found["verdict"]) == ("page-size=16", "faster")
+    assert "the original does not: no concurrency has ttft_p99_ms <= 500" in found["why"]
+
+
+def test_candidate_that_does_not_hold_the_limits_again_does_not_win() -> None:
+    request = {"grid": {"args": {"page-size": [16]}}, "objective": {"slo": {"ttft_p99_ms": 500}}}
+    document = planned("sweep", request, rounds=1)
+    for latency in (400.0, 600.0):
+        for trial in experiment_run.to_do(document):
+            other = bool(trial["settings"]["args"].get("page-size"))
+            made = record(f"r{trial['number']}", {8: 200.0 if other else 100.0}, ttft_p99_ms=latency if other else 90.0)
+            document = experiment_state.ended(document, trial["number"], "t", made)
+        document = experiment_run.extended(document)
+    found = result(document)
+    assert (found["winner"], found["verdict"]) == (None, "no_measurable_gain")
+    assert "this time no concurrency has ttft_p99_ms <= 500" in found["why"]
+
+
+def test_speculative_candidate_is_measured_and_stands_apart() -> None:
+    request = {
+        "candidates": [
+            {"name": "mtp", "args": {"speculative-algorithm": "EAGLE"}},
+            {"name": "fast", "args": {"page-size": 16}},
+        ]
+    }
+
+    def server(settings: Mapping[str, Any]) -> float:
+        return (
+            210.0
+            if "speculative-algorithm" in settings["args"]
+            else 150.0
+            if settings["args"].get("page-size")
+            else 100.0
+        )
+
+    document, stages = whole(planned("sweep", request), server)
+    assert set(stages[0]) == {"original", "mtp", "fast"} and set(stages[1]) == {"original", "fast"}
+    found = result(document)
+    assert found["winner"] == "fast"
+    [apart] = [one for one in found["candidates"] if one["name"] == "mtp"]
+    assert (apart["state"], round(apart["score"])) == ("measured", 210)
+    assert "speculative decoding on one side only" in apart["reason"]
+
+
+def test_settings_of_speculative_decoding_are_swept_among_each_other() -> None:
+    base = experiment_settings.base({"sglang_version": "0.5.23", "args": {"speculative-algorithm": "EAGLE"}})
+    grid = {"grid": {"args": {"speculative-num-steps": [5]}}}
+    document = experiment_run.planned("sweep", grid, base, {}, 3, "t0")
+    document, _stages = whole(document, lambda got: 130.0 if "speculative-num-steps" in got["args"] else 100.0)
+    assert result(document)["candidates"][1]["reason"] == ""
+    assert experiment_run.comparable(document)["b"]["candidate"] == "speculative-num-steps=5"
+
+
 # --- explain ---------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +414,18 @@ def test_explanation_of_two_differences_needs_one_stage() -> None:
     ]
     assert round(found["total"]["change_percent"]) == 120 and found["notes"] == [] and found["concurrency"] == 8
     assert round(found["steps"][1]["alone_percent"]) == 10
+
+
+def test_step_to_speculative_decoding_has_no_verdict() -> None:
+    given = sides(page_size=16, speculative_algorithm="EAGLE")
+    document, _stages = whole(planned("explain", given), model({"page-size": 1.1, "speculative-algorithm": 2.0}))
+    found = result(document)
+    assert {step["name"]: step["verdict"] for step in found["steps"]} == {
+        "speculative-algorithm=EAGLE": "not_comparable",
+        "page-size=16": "faster",
+    }
+    assert found["total"]["verdict"] == "not_comparable"
+    assert found["notes"] == ["not compared: speculative decoding on one side only, and the prompts are random"]
 
 
 def test_explanation_of_more_differences_measures_the_path_anew() -> None:
@@ -412,6 +503,12 @@ def test_configuration_of_a_record_is_taken_whole() -> None:
         ("ab", {"ab": "backend", "ab_values": ["x"], "grid": {}}, {}, "ab knows no grid"),
         ("ab", {"ab": "backend", "ab_values": ["x"]}, {"starts": 0}, "reading starts"),
         ("ab", {"ab": "backend", "ab_values": ["x"]}, {"seed": -1}, "reading seed"),
+        (
+            "ab",
+            {"ab": "speculative_algorithm", "ab_values": ["EAGLE"]},
+            {},
+            "reading ab: speculative decoding on one side",
+        ),
         ("sweep", {}, {}, "none beside the original"),
         ("sweep", {**GRID, "tie_percent": "x"}, {}, "reading tie_percent"),
         ("sweep", GRID, {"rounds": 99}, "reading rounds"),

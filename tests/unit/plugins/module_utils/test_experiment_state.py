@@ -65,6 +65,7 @@ def test_trial_runs_and_ends_with_a_record() -> None:
     assert first["figures"]["points"][0] == {
         "output_tok_s": 100.0,
         "concurrency": 8,
+        "accept_length": None,
         "valid": True,
         "values": [99.0, 100.0, 101.0],
         "power_w": [200.0],

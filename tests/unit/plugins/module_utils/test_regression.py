@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ def test_beyond_the_limit_within_the_noise_is_not_judged_and_not_passed() -> Non
     found = judge(a, b, {"output_tok_s": 5})
     assert (found["judged"], found["passed"], found["failures"]) == (False, False, [])
     assert "within the noise: measure more often than 5 times" in found["reasons"][0]
+
+
+def test_one_point_of_many_that_is_not_certain_is_not_called_noise() -> None:
+    noise = random.Random(3)
+    ladder, worse = (
+        {at: [noise.gauss(100, 1) for _each in BASE] for at in (1, 8, 32, 64, 256, 512, 1024)} for _side in "ab"
+    )
+    worse[64] = [value * 0.6 for value in worse[64]]
+    found = judge(record("r1", ladder), record("r2", worse), {"output_tok_s": 5})
+    assert (found["judged"], found["passed"], found["failures"]) == (False, False, [])
+    [reason] = found["reasons"]
+    assert (
+        "concurrency 64 is worse by 40.0 %" in reason and "not certain with so few figures for so many points" in reason
+    )
 
 
 def test_too_few_repetitions_are_no_pass() -> None:
