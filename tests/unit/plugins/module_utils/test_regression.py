@@ -53,7 +53,7 @@ def test_beyond_the_limit_within_the_noise_is_not_judged_and_not_passed() -> Non
 
 
 def test_one_point_of_many_that_is_not_certain_is_not_called_noise() -> None:
-    noise = random.Random(3)
+    noise = random.Random(3)  # noqa: S311 a test's figures
     ladder, worse = (
         {at: [noise.gauss(100, 1) for _each in BASE] for at in (1, 8, 32, 64, 256, 512, 1024)} for _side in "ab"
     )
