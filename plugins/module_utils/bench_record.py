@@ -94,16 +94,23 @@ def make(
 
 
 def limit_warnings(asked: Parameters, measured: Parameters, limits: ServerLimits) -> list[str]:
-    """What a reader must know of points above, or left out because of, what the server runs at once."""
-    most = limits.most_at_once(asked.input_len + asked.output_len)
+    """What a reader must know of points above, or left out because of, what the server runs at once, and of points
+    left out because there are no more prompts.
+    """
+    lengths = asked.input_len + asked.output_len
+    most = limits.most_at_once(lengths)
+    if measured.concurrency != asked.concurrency:
+        left = ", ".join(str(value) for value in asked.concurrency if value not in measured.concurrency)
+        last = limits.last_point(lengths)
+        few_prompts = asked.num_prompts is not None and (last is None or asked.num_prompts < last)
+        why = (
+            f"num_prompts={asked.num_prompts} allows no more requests at once"
+            if few_prompts
+            else f"the server runs at most {most} such requests at once"
+        )
+        return [f"{why}: measured at {max(measured.concurrency)} instead of {left}"]
     if most is None:
         return []
-    if measured.concurrency != asked.concurrency:
-        left = [str(value) for value in asked.concurrency if value not in measured.concurrency]
-        there = max(measured.concurrency)
-        return [
-            f"the server runs at most {most} such requests at once: measured at {there} instead of {', '.join(left)}"
-        ]
     above = [str(value) for value in asked.concurrency if value > most]
     if not above:
         return []

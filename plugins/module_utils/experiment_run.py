@@ -368,14 +368,11 @@ def _by_score(document: Mapping[str, Any]) -> dict[str, Any] | None:
         ]
         for name in (ORIGINAL, choice.winner)
     }
-    a, b = (sweep_choice.score([one["figures"] for one in own], choice.objective) for own in done.values())
-    found = {
-        "metric": choice.objective.metric,
-        "b": {"ids": [str(one["record_id"]) for one in done[choice.winner]]},
-    }
+    a, b = ([one["figures"] for one in own] for own in done.values())
     percent = sweep_choice.tie(document["request"].get("tie_percent"))
     verdict, why = sweep_choice.confirmed_by_score(choice.objective, a, b, percent)
-    return {**found, "verdict": verdict, "why": why}
+    ids = [str(one["record_id"]) for one in done[choice.winner]]
+    return {"metric": choice.objective.metric, "b": {"ids": ids}, "verdict": verdict, "why": why}
 
 
 def _confirming(document: Mapping[str, Any]) -> tuple[tuple[Candidate, ...], tuple[Slot, ...]]:
@@ -466,7 +463,7 @@ def _explanation(document: Mapping[str, Any], ratio: explain_plan.Ratio) -> dict
     notes: list[str] = []
     try:
         way = _way(document, asked)
-        on_path, alone = {}, {}
+        on_path, alone, starts = {}, {}, len(document["trials"])
         for combo in way.combos:
             name = asked.name(combo)
             later = [one["stage"] for one in experiment_state.trials_of(document, name) if one["stage"] > 1]
@@ -476,9 +473,11 @@ def _explanation(document: Mapping[str, Any], ratio: explain_plan.Ratio) -> dict
             elif later and min(later) > 2:
                 notes.append(f"{name} was measured after the other points of the path")
             on_path[combo] = values or _values(document, name, 1)
+            own = experiment_state.trials_of(document, name)
+            starts = min(starts, sum(one["state"] == experiment_state.DONE for one in own))
         for index in asked.everything:
             alone[index] = (_values(document, A, 1), _values(document, asked.name(frozenset([index])), 1))
-        found = _like_for_like(asked, way, explain_plan.result(asked, way, on_path, alone, ratio, notes))
+        found = _like_for_like(asked, way, explain_plan.result(asked, way, on_path, alone, ratio, notes, starts))
     except ExperimentError as error:
         found = {
             "a": {"label": A, "settings": dict(asked.a)},

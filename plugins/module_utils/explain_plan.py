@@ -145,10 +145,13 @@ def result(
     alone: Mapping[int, tuple[Sequence[float], Sequence[float]]],
     ratio: Ratio,
     notes: Sequence[str] = (),
+    starts: int | None = None,
 ) -> dict[str, Any]:
     """The explanation as the fact file keeps it, without id and time.
 
-    :param on_path: figures (one a start) of every point of the path.
+    :param on_path: figures of every point of the path, one a start, or the repetitions of a single start.
+    :param starts: how many starts the point with the fewest has; None where each figure is one. Repetitions of one
+        start tell nothing of how starts differ, however many there are.
     :param alone: figures of A and of A with the one difference.
     :param ratio: see Ratio; its band holds for all steps together when the caller has seen to that.
 
@@ -159,6 +162,11 @@ def result(
         raise ExperimentError(
             f"explaining: there are no valid figures of {', '.join(missing)}; run the remaining trials first"
         )
+
+    def counted(*combos: Combo) -> int:
+        figures = min(len(on_path[combo]) for combo in combos)
+        return figures if starts is None else min(figures, starts)
+
     steps = []
     for before, after in zip(way.combos, way.combos[1:]):
         step = sorted(after - before)
@@ -173,18 +181,18 @@ def result(
                 else {"what": "several", "parts": [asked.differences[index].data() for index in step]},
                 "change_percent": change,
                 "band_percent": [low, high],
-                "verdict": verdict(low, high, min(len(on_path[before]), len(on_path[after]))),
+                "verdict": verdict(low, high, counted(before, after)),
                 "alone_percent": None if single is None else single[0],
                 "alone_band_percent": None if single is None else [single[1], single[2]],
             }
         )
     first, last = way.combos[0], way.combos[-1]
     change, low, high = ratio(on_path[first], on_path[last])
-    fewest = min(len(on_path[combo]) for combo in way.combos)
+    fewest = counted(*way.combos)
     said = [*_path_notes(asked, way), *notes]
     if fewest < LEAST_VALUES:
         said.append(
-            f"some configurations have only {fewest} figures; {LEAST_VALUES} are needed to tell noise from effect"
+            f"some configurations have only {fewest} starts; {LEAST_VALUES} are needed to tell noise from effect"
         )
     said += _interaction(steps, low, high)
     return {
@@ -194,7 +202,7 @@ def result(
         "total": {
             "change_percent": change,
             "band_percent": [low, high],
-            "verdict": verdict(low, high, min(len(on_path[first]), len(on_path[last]))),
+            "verdict": verdict(low, high, counted(first, last)),
         },
         "notes": said,
         "breakdown": None,

@@ -10,9 +10,11 @@ version does not know are kept, wherever they stand.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import comparability
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_points import METRICS, spread
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole
 
@@ -27,6 +29,12 @@ RESULTS_LIMIT = 32
 LISTS = {"comparisons": 20, "sweeps": 10, "explanations": 10}
 
 UNKNOWN = "unknown"
+
+# The figure that says whether two records have a point in common: the one that decides in a comparison.
+_DECIDES = "output_tok_s"
+
+#: Why there is no baseline where nothing was declared either.
+NOTHING_BEFORE = "nothing was measured before it"
 
 # What is read of a record. It may hold more.
 _RECORD = {
@@ -165,8 +173,10 @@ def add(document: Mapping[str, Any], name: str, item: Mapping[str, Any]) -> dict
 
 
 def with_baseline(document: Mapping[str, Any], record_id: str) -> dict[str, Any]:
-    """A copy in which a valid record is what later ones of its model and hardware are held against.
+    """A copy in which a valid record is what later ones of its model, hardware and workload are held against.
 
+    One that was declared before stays declared where it is no other choice of the same: measured by another engine, or
+    with other lengths, so that the two can never be compared.
     Raises DocumentError when no such record is kept, or it is not valid.
     """
     record = next(
@@ -183,11 +193,26 @@ def with_baseline(document: Mapping[str, Any], record_id: str) -> dict[str, Any]
     for entry in known:
         if _key(entry) == key(record):
             results.append({**entry, "baseline": dict(record), "declared": True})
-        elif (entry.get("model"), entry.get("hardware")) == key(record)[:2]:
+        elif (entry.get("model"), entry.get("hardware")) == key(record)[:2] and _replaced(entry, record):
             results.append({**entry, "declared": False})
         else:
             results.append(entry)
     return {**document, "results": results}
+
+
+def _replaced(entry: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Whether a result of the same machine is no declared one any more, now that a record is declared."""
+    before = entry.get("baseline")
+    # Two on one start of the server are the same workload, although the prefix cache may keep one from being compared
+    # with the other: nothing else is asked of a start.
+    return (
+        not (entry.get("declared") is True and _is_record(before))
+        or _misfit(_unstarted(before), _unstarted(record)) == ""
+    )
+
+
+def _unstarted(record: Any) -> dict[str, Any]:
+    return {**record, "start": None}
 
 
 def is_declared(document: Mapping[str, Any], record_id: str) -> bool:
@@ -199,30 +224,65 @@ def is_declared(document: Mapping[str, Any], record_id: str) -> bool:
 
 
 def baseline_for(document: Mapping[str, Any], record: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """What a record is held against, and why that: the declared baseline of its model and hardware, otherwise the
-    first valid measurement of its configuration, otherwise the newest valid one of another configuration.
+    """What a record is held against, and why that: a declared baseline of its model and hardware that it can be
+    compared with, otherwise the first valid measurement of its configuration, otherwise the newest valid one of another
+    configuration. None when nothing was measured before, or when one was declared and nothing can be compared.
 
-    Only what the same engine measured: results of two engines are never compared.
+    Of several declared ones it is the one with the most points in common, then the newest. Only what the same engine
+    measured: results of two engines are never compared.
     """
-    of_machine = (key(record)[:2], _engine(record))
-    same = [
+    machine = [
         entry
         for entry in document["results"]
-        if ((entry.get("model"), entry.get("hardware")), entry.get("engine")) == of_machine
+        if (entry.get("model"), entry.get("hardware")) == key(record)[:2]
         and _is_record(entry.get("baseline"))
+        and entry["baseline"]["id"] != record["id"]
     ]
-    declared = next((entry["baseline"] for entry in same if entry.get("declared") is True), None)
-    if declared is not None and declared["id"] != record["id"]:
-        return dict(declared), "the declared baseline"
-    own = next((entry["baseline"] for entry in same if _key(entry) == key(record)), None)
-    if own is not None and own["id"] != record["id"]:
-        return dict(own), "the first valid measurement of this configuration"
+    declared: list[Mapping[str, Any]] = [entry["baseline"] for entry in machine if entry.get("declared") is True]
+    against = [_misfit(base, record) for base in declared]
+    fitting = [base for base, reason in zip(declared, against) if not reason]
+    if fitting:
+        return dict(max(fitting, key=functools.partial(_closeness, record))), "the declared baseline"
+    told = _told_misfits(declared, against)
+    own = next((one for one in machine if _key(one) == key(record) and one.get("engine") == _engine(record)), None)
+    if own is not None and own.get("declared") is True:
+        # The same was measured in the same way: what is against it (the prefix cache) is for the comparison to say.
+        return dict(own["baseline"]), "the declared baseline"
+    if own is not None:
+        return dict(own["baseline"]), f"the first valid measurement of this configuration{told}"
     for other in reversed(_before(document["history"], record)):
-        if other.get("experiment"):
+        if other.get("experiment") or other.get("valid") is not True or not _of_machine(other, record):
             continue
-        if other.get("valid") is True and (key(other)[:2], _engine(other)) == of_machine:
-            return dict(other), "the newest valid measurement before it"
-    return None, "nothing was measured before it"
+        if not declared or not _misfit(other, record):
+            return dict(other), f"the newest valid measurement before it{told}"
+    return None, f"nothing that can be compared with it was measured before it{told}" if told else NOTHING_BEFORE
+
+
+def _misfit(base: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Why two records cannot be compared, "" when they can."""
+    reasons = comparability.obstacles([base], [record])
+    if not reasons:
+        common, left_out = comparability.common_points([base], [record], _DECIDES)
+        reasons = [] if common else left_out or ["there is no point in them"]
+    # A ladder of other lengths says the same at each point.
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return f"{reasons[0]}{more}" if reasons else ""
+
+
+def _told_misfits(declared: Sequence[Mapping[str, Any]], against: Sequence[str]) -> str:
+    """What was declared and is not taken, as the rest of a sentence; of many the newest."""
+    if not declared:
+        return ""
+    newest = max(range(len(declared)), key=lambda place: str(declared[place]["recorded_at"]))
+    return f"; the declared baseline {declared[newest]['id']} does not fit ({against[newest]})"
+
+
+def _closeness(record: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, str]:
+    return len(comparability.common_points([base], [record], _DECIDES)[0]), str(base["recorded_at"])
+
+
+def _of_machine(other: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    return key(other)[:2] == key(record)[:2] and _engine(other) == _engine(record)
 
 
 def _is_record(value: Any) -> bool:

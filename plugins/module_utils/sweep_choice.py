@@ -28,8 +28,13 @@ FASTER, NO_GAIN, UNCONFIRMED = "faster", "no_measurable_gain", "unconfirmed"
 #: Of a winner that did not come up, or not as it was measured, when it was to serve.
 DOES_NOT_SERVE = "does_not_serve"
 DEFAULT_TIE_PERCENT = 1.0
-NO_RECORD = "it has no valid record"
+# Of the least rate that is known: below everything, and still a figure of which there are ratios.
+_NOTHING = 1e-6
 _LATENCY = re.compile(r"(ttft|tpot|itl)_(mean|median|p99)_ms")
+
+
+#: Figures of one start, see `experiment_state.figures`.
+Run = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -173,24 +178,43 @@ def by_score(wanted: Objective) -> bool:
     return bool(wanted.limits) or wanted.metric == POWER
 
 
-def confirmed_by_score(wanted: Objective, original: Score, winner: Score, tie_percent: float) -> tuple[str, str]:
-    """The verdict about a winner, and why, from the scores of the starts that are to confirm it."""
-    if winner.value is None:
-        return NO_GAIN, f"this time {winner.why}"
-    if wanted.limits and original.value is None and original.why != NO_RECORD:
-        return FASTER, f"it holds the limits again, with {winner.value:.6g}, and the original does not: {original.why}"
-    if min(len(original.values), len(winner.values)) < permutation.LEAST_UNITS:
-        known = "known power" if wanted.metric == POWER else "valid figures"
+def confirmed_by_score(
+    wanted: Objective, original: Sequence[Run], winner: Sequence[Run], tie_percent: float
+) -> tuple[str, str]:
+    """The verdict about a winner, and why, from the figures of the starts that are to confirm it.
+
+    Each start is scored by itself. One that holds no limit ranks below all that do: whether limits hold is as uncertain
+    as a rate is, so it is a part of the test and not decided before.
+    """
+    sides = [[score([run], wanted).value for run in runs] for runs in (original, winner)]
+    if not wanted.limits:
+        sides = [[value for value in side if value is not None] for side in sides]
+    if min(map(len, sides)) < permutation.LEAST_UNITS:
+        known = "valid figures" if wanted.limits else "known power"
         return (
             "not_comparable",
-            f"{len(original.values)} against {len(winner.values)} starts with {known}, {permutation.LEAST_UNITS} are "
-            "needed",
+            f"{len(sides[0])} against {len(sides[1])} starts with {known}, {permutation.LEAST_UNITS} are needed",
         )
-    found = permutation.compare([[value] for value in original.values], [[value] for value in winner.values]).points[0]
-    change, low, high = ((ratio - 1) * 100 for ratio in (found.ratio, found.low, found.high))
-    unit = "tok/s per watt" if wanted.metric == POWER else "tok/s within the limits"
-    verdict = FASTER if low > 0 and change > tie_percent else NO_GAIN
-    return verdict, f"{change:+.1f} % {unit}, between {low:+.1f} and {high:+.1f} %"
+    known_values = [value for side in sides for value in side if value is not None]
+    if not known_values:
+        return NO_GAIN, "the limits were held in no start of either"
+    nothing = min(known_values) * _NOTHING
+    a, b = ([[nothing if value is None else value] for value in side] for side in sides)
+    found = permutation.compare(a, b).points[0]
+    better = found.differs and found.low > 1 and (found.ratio - 1) * 100 > tie_percent
+    return FASTER if better else NO_GAIN, _said(wanted, sides, found)
+
+
+def _said(wanted: Objective, sides: Sequence[Sequence[float | None]], found: permutation.PointTest) -> str:
+    if not wanted.limits:
+        change, low, high = ((ratio - 1) * 100 for ratio in (found.ratio, found.low, found.high))
+        return f"{change:+.1f} % tok/s per watt, between {low:+.1f} and {high:+.1f} %"
+    told = []
+    for side in sides:
+        held = [value for value in side if value is not None]
+        reached = f" with {statistics.median(held):.6g} tok/s" if held else ""
+        told.append(f"in {len(held)} of {len(side)} starts{reached}")
+    return f"it holds the limits {told[1]}, the original {told[0]}, p = {found.p_value:.2g}"
 
 
 def score(runs: Sequence[Mapping[str, Any]], wanted: Objective) -> Score:
@@ -270,12 +294,14 @@ def _at(runs: Sequence[Mapping[str, Any]], concurrency: int, metric: str) -> Sco
             speed /= power
         values.append(speed)
     if not values:
-        return Score(None, concurrency, why=NO_RECORD)
+        return Score(None, concurrency, why="it has no valid record")
     return Score(statistics.median(values), concurrency, tuple(values))
 
 
 def _within_limits(runs: Sequence[Mapping[str, Any]], wanted: Objective) -> Score:
-    best = Score(None, why=f"no concurrency has {wanted.words.partition(' with ')[2]}" if runs else NO_RECORD)
+    best = Score(
+        None, why=f"no concurrency has {wanted.words.partition(' with ')[2]}" if runs else "it has no valid record"
+    )
     for concurrency in sorted({number for run in runs for number in _by_concurrency(run)}):
         points = [_by_concurrency(run).get(concurrency, {}) for run in runs]
         if all(_holds(points, name, limit) for name, limit in wanted.limits.items()):

@@ -155,6 +155,45 @@ def test_limit_of_the_server_is_told(capped: bool, at_once: int | None, said: st
 
 
 @pytest.mark.parametrize(
+    ("prompts", "limits", "said"),
+    [
+        (
+            4,
+            ServerLimits(max_running_requests=1000),
+            "num_prompts=4 allows no more requests at once: measured at 4 instead",
+        ),
+        (4, ServerLimits(), "num_prompts=4 allows no more requests at once: measured at 4 instead"),
+        (100, ServerLimits(max_running_requests=8), "the server runs at most 8 such requests at once: measured at 8"),
+        (8, ServerLimits(max_running_requests=8), "the server runs at most 8 such requests at once: measured at 8"),
+        # 1000 requests have room in the cache, and 960 is the last point: fewer prompts than that are what ends it.
+        (
+            970,
+            ServerLimits(max_total_tokens=96_000),
+            "the server runs at most 1000 such requests at once: measured at 960",
+        ),
+        (
+            950,
+            ServerLimits(max_total_tokens=96_000),
+            "num_prompts=950 allows no more requests at once: measured at 950",
+        ),
+        (2048, ServerLimits(), None),
+    ],
+)
+def test_what_ended_the_ladder_is_named(prompts: int, limits: ServerLimits, said: str | None) -> None:
+    asked = Parameters(concurrency=LADDER, input_len=64, output_len=32, num_prompts=prompts, capped=True)
+    found = limit_warnings(asked, asked.within(limits.last_point(96)), limits)
+    assert (len(found) == 1 and found[0].startswith(said)) if said else found == []
+
+
+def test_points_that_were_left_out_are_listed() -> None:
+    asked = Parameters(concurrency=(1, 8, 32), input_len=64, output_len=32, num_prompts=4, capped=True)
+    limits = ServerLimits(max_running_requests=1000)
+    assert limit_warnings(asked, asked.within(limits.last_point(96)), limits) == [
+        "num_prompts=4 allows no more requests at once: measured at 4 instead of 8, 32"
+    ]
+
+
+@pytest.mark.parametrize(
     ("record", "expected"),
     [
         (None, False),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     experiment_run,
     experiment_settings,
     experiment_state,
+    sweep_choice,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 
@@ -323,13 +325,19 @@ def within_limits(original: Mapping[int, tuple[float, float]], other: Mapping[in
 def test_winner_within_limits_is_confirmed_by_what_each_side_reaches_within_them() -> None:
     found = within_limits({8: (100.0, 100.0), 32: (300.0, 900.0)}, {8: (98.0, 90.0), 32: (290.0, 400.0)})
     assert (found["winner"], found["verdict"], found["finished"]) == ("page-size=16", "faster", True)
-    assert "+190.0 % tok/s within the limits" in found["why"]
+    assert "limits in 5 of 5 starts with 290.058 tok/s, the original in 5 of 5 starts with 100.02 tok/s" in found["why"]
+
+
+FOUR_HUNDRED_AND_SIX_HUNDRED = {
+    holds: {"concurrency": 8, "valid": True, "output_tok_s": 100.0, "ttft_p99_ms": 400.0 if holds else 600.0}
+    for holds in (True, False)
+}
 
 
 def test_original_that_holds_no_limit_gives_way_to_one_that_does() -> None:
     found = within_limits({8: (100.0, 700.0)}, {8: (60.0, 90.0)})
     assert (found["winner"], found["verdict"]) == ("page-size=16", "faster")
-    assert "the original does not: no concurrency has ttft_p99_ms <= 500" in found["why"]
+    assert "limits in 5 of 5 starts with 60.012 tok/s, the original in 0 of 5 starts, p = 0.0079" in found["why"]
 
 
 def test_candidate_that_does_not_hold_the_limits_again_does_not_win() -> None:
@@ -343,7 +351,31 @@ def test_candidate_that_does_not_hold_the_limits_again_does_not_win() -> None:
         document = experiment_run.extended(document)
     found = result(document)
     assert (found["winner"], found["verdict"]) == (None, "no_measurable_gain")
-    assert "this time no concurrency has ttft_p99_ms <= 500" in found["why"]
+    assert "not confirmed: it holds the limits in 0 of 5 starts" in found["why"]
+
+
+@pytest.mark.parametrize("starts", [1, 4])
+def test_few_starts_confirm_no_winner_within_limits(starts: int) -> None:
+    runs = {holds: [{"points": [point]}] * starts for holds, point in FOUR_HUNDRED_AND_SIX_HUNDRED.items()}
+    wanted = sweep_choice.objective({"slo": {"ttft_p99_ms": 500}})
+    verdict, why = sweep_choice.confirmed_by_score(wanted, runs[False], runs[True], 1.0)
+    assert (verdict, why) == ("not_comparable", f"{starts} against {starts} starts with valid figures, 5 are needed")
+
+
+def test_latency_at_the_limit_confirms_nothing() -> None:
+    """Each start holds the limit by chance: its rate is then that of a higher concurrency, or none."""
+    wanted = sweep_choice.objective({"slo": {"ttft_p99_ms": 500}})
+    chance, false = random.Random(7), 0  # noqa: S311 a simulation
+
+    def start() -> dict[str, Any]:
+        return {
+            "points": [{"concurrency": 32, "valid": True, "output_tok_s": 300, "ttft_p99_ms": chance.gauss(500, 30)}]
+        }
+
+    for _draw in range(200):
+        sides = [[start() for _each in range(5)] for _side in "ab"]
+        false += sweep_choice.confirmed_by_score(wanted, sides[0], sides[1], 1.0)[0] == "faster"
+    assert false <= 10
 
 
 def test_speculative_candidate_is_measured_and_stands_apart() -> None:
@@ -472,6 +504,17 @@ def test_one_start_is_told_by_its_repetitions_without_a_verdict() -> None:
     document, _stages = whole(planned("explain", sides(tp_size=2), starts=1), model({"tp-size": 2.0}))
     found = result(document)
     assert found["steps"][0]["verdict"] == "not_comparable" and round(found["steps"][0]["change_percent"]) == 100
+
+
+def test_repetitions_of_one_start_give_no_verdict_however_many() -> None:
+    document = planned("explain", sides(page_size=16), starts=1)
+    for trial in experiment_run.to_do(document):
+        made = record(f"r{trial['number']}", {8: 200.0 if trial["candidate"] == "B" else 100.0})
+        made["points"][0]["values"]["output_tok_s"] = [made["points"][0]["output_tok_s"] + part for part in range(9)]
+        document = experiment_state.ended(document, trial["number"], "t", made)
+    found = result(document)
+    assert [step["verdict"] for step in found["steps"]] == [found["total"]["verdict"]] == ["not_comparable"]
+    assert found["notes"] == ["some configurations have only 1 starts; 5 are needed to tell noise from effect"]
 
 
 def test_seven_steps_take_one_more_start_to_tell_anything() -> None:

@@ -142,7 +142,7 @@ def test_few_figures_say_nothing() -> None:
     values: dict[Combo, Sequence[float]] = {way.combos[0]: [1.0] * 4, way.combos[1]: [9.0] * 5}
     found = explain_plan.result(plan_of(1), way, values, {}, plain_ratio)
     assert found["steps"][0]["verdict"] == found["total"]["verdict"] == "not_comparable"
-    assert found["notes"] == ["some configurations have only 4 figures; 5 are needed to tell noise from effect"]
+    assert found["notes"] == ["some configurations have only 4 starts; 5 are needed to tell noise from effect"]
     with pytest.raises(ExperimentError, match="no valid figures of B"):
         explain_plan.result(plan_of(1), way, {way.combos[0]: [1.0]}, {}, plain_ratio)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ jsonschema = pytest.importorskip("jsonschema")
 
 ROOT = Path(__file__).parents[4]
 SCHEMA = json.loads((ROOT / "docs" / "facts.schema.json").read_text(encoding="utf-8"))
-REPORTS = ROOT / "tests" / "fixtures" / "report"
+FIXTURES = ROOT / "tests" / "fixtures"
 GPU = dict.fromkeys(SCHEMA["$defs"]["gpu"]["required"]) | {"index": 0, "samples": 3, "power_w": 250.5}
 
 
@@ -79,12 +80,52 @@ def test_upgraded_documents_fit_but_for_what_their_points_never_had() -> None:
     assert wrong(OF_1) != []
 
 
-@pytest.mark.parametrize("path", sorted(REPORTS.glob("*-box.json")), ids=lambda path: path.name)
-def test_comparisons_sweeps_and_explanations_of_the_report_fit(path: Path) -> None:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    lists = {name: found[name] for name in result_document.LISTS}
-    assert any(lists.values())
-    assert wrong({**result_document.empty(), **lists}) == []
+def documents() -> dict[str, dict[str, Any]]:
+    """The fact files of this schema among the fixtures, as a writer reads them."""
+    paths = [*(FIXTURES / "report").glob("*.json"), *(FIXTURES / "facts").glob("*.json")]
+    found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    # A recording of a history alone has the empty lists that reading gives it.
+    return {name: result_document.read(one) for name, one in sorted(found.items()) if one["schema_version"] == 2}
+
+
+DOCUMENTS = documents()
+
+
+def test_fact_files_of_the_fixtures_are_there() -> None:
+    assert list(DOCUMENTS) == ["cpu-box.json", "gpu-box.json", "h200.json"]
+    assert all(DOCUMENTS["gpu-box.json"][name] for name in result_document.LISTS)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_fact_files_of_the_fixtures_fit_whole(name: str) -> None:
+    assert wrong(DOCUMENTS[name]) == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_figures_of_the_fixtures_are_those_of_their_repetitions(name: str) -> None:
+    for one in (point for entry in DOCUMENTS[name]["history"] for point in entry["points"]):
+        for metric in bench_points.METRICS:
+            values = one["values"][metric]
+            assert len(values) == one["repetitions"] and one[metric] == statistics.median(values), metric
+            assert one["spread"][metric] == pytest.approx(bench_points.spread(values), abs=0.02), metric
+        assert one["output_tokens"] == one["num_prompts"] * one["output_len"] and one["completed"] == one["num_prompts"]
+        assert one["output_tok_s"] * one["duration_s"] == pytest.approx(one["output_tokens"], rel=0.05)
+        assert one["total_tok_s"] == pytest.approx(one["output_tok_s"] + one["input_tok_s"], rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["cpu-box.json", "gpu-box.json"])
+def test_results_of_the_fixtures_are_what_their_history_gives(name: str) -> None:
+    found, grown = DOCUMENTS[name], result_document.empty()
+    for entry in found["history"]:
+        grown = result_document.append(grown, entry)
+    for entry in found["results"]:
+        if entry["declared"]:
+            grown = result_document.with_baseline(grown, entry["baseline"]["id"])
+    assert found["latest"] == grown["latest"]
+    names = ("model", "hardware", "fingerprint", "engine", "latest", "baseline", "declared", "best")
+    assert [[one[key] for key in names] for one in found["results"]] == [
+        [one[key] for key in names] for one in grown["results"]
+    ]
 
 
 def test_comparisons_that_the_code_makes_fit(document: dict[str, Any]) -> None:
@@ -105,6 +146,8 @@ def test_comparisons_that_the_code_makes_fit(document: dict[str, Any]) -> None:
         (("latest", "hardware"), None),
         (("latest", "gpu_count"), -1),
         (("latest", "start"), {}),
+        (("history", 0, "preflight", "from"), None),
+        (("history", 0, "preflight", "findings"), {}),
         (("latest", "points", 0, "output_tok_s"), "fast"),
         (("latest", "points", 0, "completed"), 3.5),
         (("latest", "points", 0, "roofline"), {"share": 1}),

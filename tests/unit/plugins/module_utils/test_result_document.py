@@ -9,10 +9,11 @@ import copy
 import json
 from typing import Any
 
+import comparison_records
 import pytest
 from result_records import OF_1, made, of_1
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import result_document
+from ansible_collections.tokforge.sglang.plugins.module_utils import bench_verdict, result_document
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_points import METRICS
 from ansible_collections.tokforge.sglang.plugins.module_utils.result_document import (
     DocumentError,
@@ -155,7 +156,7 @@ def test_lists_are_bounded_and_an_entry_with_the_same_id_is_replaced(name: str, 
 # --- baselines
 
 
-def test_declared_baseline_is_the_only_one_of_its_model_and_hardware() -> None:
+def test_declared_baseline_is_the_only_one_of_its_model_hardware_and_workload() -> None:
     document = grown(made("1"), made("2", fingerprint="g"), made("3", hardware="other"))
     document = with_baseline(with_baseline(with_baseline(document, "3"), "1"), "2")
     assert [(entry["latest"]["id"], entry["declared"]) for entry in document["results"]] == [
@@ -207,6 +208,112 @@ def told(document: dict[str, Any], record: dict[str, Any]) -> tuple[str | None, 
     return (found["id"] if found else None), why
 
 
+def workload(name: str, rate: float = 100.0, input_len: int = 64, ladder: tuple[int, ...] = (1, 8), **more: Any) -> Any:
+    """A record of five repetitions with other lengths, prompts or settings."""
+    values = {value: [rate * value * factor for factor in (0.99, 1.0, 1.01, 1.005, 0.995)] for value in ladder}
+    found = comparison_records.record(name, values, parameters={"input_len": input_len, **more.pop("parameters", {})})
+    for point in found["points"]:
+        point["input_len"] = input_len
+    return {**found, "raw_dir": "/r", "recorded_at": f"t{name}", "start": {"id": f"s{name}"}, **more}
+
+
+def declared(document: dict[str, Any]) -> list[str]:
+    return sorted(one["baseline"]["id"] for one in document["results"] if one["declared"] is True)
+
+
+OTHER_WORKLOADS: list[dict[str, Any]] = [
+    {"engine": {"name": "aiperf", "version": "1"}},
+    {"input_len": 1024},
+    {"parameters": {"dataset": "sharegpt"}},
+    {"parameters": {"ignore_eos": False}},
+    {"parameters": {"flush_cache": False}},
+    {"parameters": {"seed": 2}},
+    {"ladder": (4,)},
+]
+
+
+@pytest.mark.parametrize("change", OTHER_WORKLOADS, ids=str)
+def test_declaring_leaves_what_was_declared_of_another_engine_or_workload(change: dict[str, Any]) -> None:
+    first, other = workload("1", fingerprint="f1"), workload("2", fingerprint="f2", **change)
+    document = with_baseline(with_baseline(grown(first, other), "1"), "2")
+    assert declared(document) == ["1", "2"]
+    # Each is held against its own.
+    assert told(document, workload("3", fingerprint="f3")) == ("1", "the declared baseline")
+    assert told(document, workload("3", fingerprint="f3", **change)) == ("2", "the declared baseline")
+    again = with_baseline(append(document, workload("4", fingerprint="f4", **change)), "4")
+    assert declared(again) == ["1", "4"]
+
+
+def test_declaring_replaces_the_one_of_the_same_workload_whatever_the_start_and_the_version() -> None:
+    # Two on one start without a flush of the cache cannot be compared, and are the same workload all the same.
+    kept: dict[str, Any] = {"parameters": {"flush_cache": False}, "start": {"id": "s"}}
+    document = grown(workload("1", **kept), workload("2", fingerprint="g", **kept))
+    document = with_baseline(with_baseline(document, "1"), "2")
+    assert declared(document) == ["2"]
+    found, why = told(document, workload("3", fingerprint="h", **kept))
+    assert found is None and "does not fit (the prefix cache was not emptied" in why
+    elsewhere = workload("3", fingerprint="h", **{**kept, "start": {"id": "other"}})
+    assert told(document, elsewhere) == ("2", "the declared baseline")
+    # The same configuration again: the comparison says what to do.
+    assert told(document, workload("3", fingerprint="g", **kept)) == ("2", "the declared baseline")
+
+
+def test_declaration_of_other_lengths_hides_no_loss() -> None:
+    short = workload("1", fingerprint="short")
+    document = with_baseline(grown(short, workload("2", 200.0, 1024)), "1")
+    now = workload("3", 100.0, 1024)
+    assert told(document, now) == (
+        "2",
+        "the first valid measurement of this configuration; the declared baseline 1 does not fit (concurrency 1: input "
+        "length: 64 and 1024, and 1 more)",
+    )
+    verdict = bench_verdict.judge(document, now, bench_verdict.Wanted({"output_tok_s": 5}))
+    assert verdict.warnings() == []
+    assert verdict.failures()[0].startswith("output_tok_s at concurrency 1 is worse by 50.0 %")
+    assert verdict.comparison is not None and verdict.comparison["a"]["ids"] == ["2"]
+
+
+def test_newest_that_fits_stands_in_for_a_declared_one_that_does_not() -> None:
+    document = with_baseline(
+        grown(
+            workload("1", fingerprint="a"),
+            workload("2", input_len=1024, fingerprint="b"),
+            workload("3", input_len=512, fingerprint="c"),
+        ),
+        "1",
+    )
+    found, why = told(document, workload("4", input_len=1024, fingerprint="d"))
+    assert found == "2"
+    assert why.startswith(
+        "the newest valid measurement before it; the declared baseline 1 does not fit (concurrency 1: "
+    )
+    found, why = told(document, workload("4", input_len=2048, fingerprint="d"))
+    assert found is None
+    assert why.startswith(
+        "nothing that can be compared with it was measured before it; the declared baseline 1 does not"
+    )
+    # Where nothing is declared the newest is taken as it is, and the comparison says what is against it.
+    undeclared = grown(workload("1", fingerprint="a"))
+    assert told(undeclared, workload("4", input_len=2048))[0] == "1"
+
+
+def test_of_several_declared_the_one_with_most_points_in_common_counts_then_the_newest() -> None:
+    document = empty()
+    for name, ladder in (("1", (1, 8)), ("2", (32,)), ("3", (64,))):
+        document = with_baseline(append(document, workload(name, ladder=ladder, fingerprint=f"f{name}")), name)
+    assert declared(document) == ["1", "2", "3"]
+    assert told(document, workload("9", ladder=(1, 8, 32, 64), fingerprint="g"))[0] == "1"
+    assert told(document, workload("9", ladder=(1, 32, 64), fingerprint="g"))[0] == "3"
+    # Of those that do not fit the newest is told.
+    assert "the declared baseline 3 does not fit (concurrency 2 " in told(document, workload("9", ladder=(2,)))[1]
+
+
+def test_records_without_a_point_in_common_are_no_baseline_of_each_other() -> None:
+    document = with_baseline(grown(made("1", points=[])), "1")
+    why = told(document, made("2", fingerprint="g", points=[]))[1]
+    assert why.endswith("the declared baseline 1 does not fit (there is no point in them)")
+
+
 def test_trial_of_an_experiment_is_kept_and_is_not_what_serves() -> None:
     trial = made("2", fingerprint="b", experiment={"id": "ab-1", "candidate": "B"})
     document = append(grown(made("1", fingerprint="a")), trial)
@@ -236,8 +343,13 @@ def test_nothing_newer_and_nothing_of_another_machine_model_or_engine_is_a_basel
         record,
         made("9", fingerprint="z"),
     )
-    document = with_baseline(document, "e")
     assert told(document, record) == (None, "nothing was measured before it")
+    document = with_baseline(document, "e")
+    why = (
+        "nothing that can be compared with it was measured before it; the declared baseline e does not fit "
+        "(measured with: aiperf and sglang.bench_serving)"
+    )
+    assert told(document, record) == (None, why)
 
 
 def test_first_record_has_nothing_to_be_held_against() -> None:

@@ -163,7 +163,7 @@ def test_what_is_asked_reaches_the_measurement(bench: Bench) -> None:
     usual = bench.asked[0]
     assert (usual.engine.name, usual.python, usual.sample_gpus) == ("sglang.bench_serving", "/e/python", True)
     assert (usual.parameters.concurrency, usual.parameters.capped) == (benchmark.LADDER, True)
-    assert usual.parameters.repetitions == 5
+    assert usual.parameters.repetitions == 6
     keys = {"api_key": "the-key-of-it", "admin_api_key": "the-other-key"}
     other = {
         "engine": "guidellm",
@@ -234,3 +234,21 @@ def test_what_was_well_before_is_counted_and_not_kept(bench: Bench) -> None:
     bench.run(preflight={"findings": [well, bad, well]})
     kept = {"verdict": "warn", "counts": "0 failed, 1 to look at, 2 well", "findings": [bad]}
     assert bench.facts["latest"]["preflight"] == kept
+
+
+def test_run_without_checks_of_its_own_has_those_made_for_the_same_configuration(bench: Bench) -> None:
+    bad = {"level": "warn", "check": "p2p", "message": "P2P is off", "remedy": "set up ACS"}
+    same_context = {"configuration": benchmark.configuration({"backend": "triton"})}
+    bench.run(measured=same_context, context={"backend": "triton"}, preflight={"findings": [bad]})
+    first = bench.facts["latest"]["preflight"]
+    # It is on the list of what to look at, too.
+    found = bench.run(
+        measured=same_context, context={"backend": "triton"}, expectation={"output_tok_s": {"8": 6000}}, preflight={}
+    )
+    assert "preflight_p2p: P2P is off; set up ACS" in found["msg"]
+    assert bench.facts["latest"]["preflight"] == {**first, "from": "r1"}
+    bench.run(measured=same_context, context={"backend": "triton"})
+    assert bench.facts["latest"]["preflight"] == {**first, "from": "r1"}
+    bench.run(context={"backend": "auto"})
+    assert bench.facts["latest"]["preflight"] is None
+    assert [asked.preflight for asked in bench.asked][-1] is None

@@ -129,7 +129,7 @@ def test_everything_that_was_recorded_is_on_the_page(page: Page) -> None:
         "It is not finished.",
         "moe_gemm",
         "Not drawn: 1 without a valid run",
-        "invalid: the server's text is one character repeated: '!!!!!!!!'",
+        "invalid: output check failed: the server's text is one character repeated: '!!!!!!!!'",
     ):
         assert words in shown, words
 
