@@ -34,12 +34,20 @@ class Wanted:
 @dataclass(frozen=True)
 class Verdict:
     """The comparison with the baseline (None: there is none, `why` says it), and how what is expected was met (None:
-    nothing is expected).
+    nothing is expected). `base` is the baseline's record, `gated` whether limits were asked for.
     """
 
     comparison: Mapping[str, Any] | None
     expectation: Mapping[str, Any] | None
     why: str
+    base: Mapping[str, Any] | None = None
+    gated: bool = False
+
+    @property
+    def worse_than(self) -> Mapping[str, Any] | None:
+        """The baseline that the measurement failed the gate against; None when it did not."""
+        gate = (self.comparison or {}).get("regression")
+        return self.base if gate and gate["failures"] else None
 
     def failures(self) -> list[str]:
         """Why the measurement is not good enough; empty when it is, or when that cannot be told."""
@@ -62,6 +70,8 @@ class Verdict:
         gate = (self.comparison or {}).get("regression")
         if gate and not gate["judged"]:
             return [f"whether it became worse cannot be told: {'; '.join(gate['reasons'])}"]
+        if self.gated and gate is None:
+            return [f"whether it became worse cannot be told: {self.why}"]
         return []
 
 
@@ -87,4 +97,4 @@ def judge(document: Mapping[str, Any], record: Mapping[str, Any], wanted: Wanted
         compared["notes"] = [f"the baseline is {why}", *compared["notes"]]
         compared["regression"] = regression.judge([base], [record], wanted.limits, concurrency=wanted.concurrency)
     expected = expectation.judge(record, **wanted.expected) if wanted.expected else None
-    return Verdict(compared, expected, why)
+    return Verdict(compared, expected, why, base, bool(wanted.limits))

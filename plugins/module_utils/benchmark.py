@@ -80,6 +80,7 @@ class Parameters:
                 ("input_len", self.input_len, 1),
                 # With one token there is no decoding, so no TPOT and no ITL.
                 ("output_len", self.output_len, 2),
+                ("num_prompts", self.num_prompts if self.num_prompts is not None else 1, 1),
                 ("num_prompts_factor", self.num_prompts_factor, 1),
                 ("warmup_requests", self.warmup_requests if self.warmup_requests is not None else 1, 1),
                 ("seed", self.seed, 0),

@@ -23,6 +23,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units i
 )
 
 UNKNOWN = "unknown"
+#: The figure that decides which runs belong together.
+DECIDES = "output_tok_s"
 # What every point of a run shares, and what is said of it.
 _SHARED = {
     "dataset": "data set",
@@ -95,6 +97,17 @@ def common_points(a: Records, b: Records, metric: str) -> tuple[list[int], list[
         else:
             common.append(concurrency)
     return common, left_out
+
+
+def misfit(base: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Why two records cannot be compared, "" when they can."""
+    reasons = obstacles([base], [record])
+    if not reasons:
+        common, left_out = common_points([base], [record], DECIDES)
+        reasons = [] if common else left_out or ["there is no point in them"]
+    # A ladder of other lengths says the same at each point.
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return f"{reasons[0]}{more}" if reasons else ""
 
 
 def hardware_kind(record: Mapping[str, Any]) -> str:

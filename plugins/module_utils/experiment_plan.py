@@ -18,12 +18,12 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
-from ansible_collections.tokforge.sglang.plugins.module_utils.result_document import HISTORY_LIMIT
+from ansible_collections.tokforge.sglang.plugins.module_utils.result_document import HISTORY_LIMIT, SERVED_LIMIT
 
 DEFAULT_STARTS = 5
 DEFAULT_SWEEP_ROUNDS = 1
 #: The records of both sides have to be in the fact file when they are compared in the end.
-MOST_STARTS = HISTORY_LIMIT // 2
+MOST_STARTS = (HISTORY_LIMIT - SERVED_LIMIT) // 2
 MOST_TRIALS = 2000
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import comparability
 from ansible_collections.tokforge.sglang.plugins.module_utils.comparability import UNKNOWN, hardware_kind
 from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import figure, mapping, points
 
@@ -46,8 +47,9 @@ def select(
     latest: the newest one, valid or not. A run's id: that run. A fingerprint: all valid runs of it, the oldest first.
     Relative to the newest record of the `other` side, of the same model, hardware and engine:
     baseline: the one of its own fingerprint when it was declared, else the newest declared one, else that of its own
-    fingerprint, else the newest. best: the valid run with the most output tok/s at `concurrency`, or at the highest of
-    the other side, whose own runs do not count. previous: the newest valid run before it.
+    fingerprint, else the newest; what can be compared with the run comes before all others. best: the valid run that
+    can be compared with the most output tok/s at `concurrency`, or at the highest of the other side, whose own runs do
+    not count. previous: the newest valid run before it that can be compared.
     """
     if wanted == LATEST:
         latest = document.get("latest")
@@ -65,7 +67,9 @@ def select(
         return _baseline(document, to)
     own = [record.get("id") for record in other]
     rivals = [
-        record for record in known if record.get("valid") is True and record.get("id") not in own and _alike(record, to)
+        record
+        for record in known
+        if record.get("valid") is True and record.get("id") not in own and _alike(record, to) and _fits(record, to)
     ]
     if wanted == PREVIOUS:
         before = [record for record in rivals if _time(record) < _time(to)]
@@ -89,13 +93,13 @@ def records(document: Mapping[str, Any]) -> Iterator[Record]:
 
 
 def _baseline(document: Mapping[str, Any], to: Record) -> list[Record]:
-    candidates: list[tuple[tuple[bool, bool, bool, str], Record]] = []
+    candidates: list[tuple[tuple[bool, bool, bool, bool, str], Record]] = []
     for result in _results(document):
         record = result.get("baseline")
         if isinstance(record, Mapping) and _alike(record, to):
             same = record.get("fingerprint") == to.get("fingerprint")
             declared = result.get("declared") is True
-            candidates.append(((declared and same, declared, same, _time(record)), record))
+            candidates.append(((_fits(record, to), declared and same, declared, same, _time(record)), record))
     if candidates:
         return [max(candidates, key=lambda pair: pair[0])[1]]
     # Documents of the first schema have one baseline.
@@ -107,6 +111,16 @@ def _alike(record: Record, other: Record) -> bool:
     """Whether two runs are of the same model, on the same hardware as far as it is known, by the same engine."""
     kinds = {hardware_kind(record), hardware_kind(other)} - {UNKNOWN}
     return len(kinds) < 2 and _subject(record) == _subject(other)
+
+
+def _fits(record: Record, other: Record) -> bool:
+    """Whether they were measured in the same way at a point at least; the prefix cache of their start is let aside.
+
+    Of an invalid run nothing can be told; that is for the comparison to say.
+    """
+    if other.get("valid") is not True:
+        return True
+    return comparability.misfit({**record, "start": None}, {**other, "start": None}) == ""
 
 
 def _subject(record: Record) -> tuple[Any, Any]:

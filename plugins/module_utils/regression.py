@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import comparison, json_types
-from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import METRICS, points
+from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import METRICS, REPETITION, points
 
 #: Above this a limit allows everything.
 MOST_PERCENT = 1000.0
@@ -77,7 +77,7 @@ def judge(
             reasons += _lost(baseline, judged, metric)
         for point in judged:
             if concurrency is None or point["concurrency"] == concurrency:
-                _judge_point(point, metric, limit, failures, reasons)
+                _judge_point(point, metric, limit, failures, reasons, _starts(found))
     return {
         "judged": bool(failures) or not reasons,
         "passed": not failures and not reasons,
@@ -94,7 +94,17 @@ def _lost(baseline: Sequence[Mapping[str, Any]], judged: Sequence[Mapping[str, A
     return [f"{metric} at concurrency {where} is in the baseline and was not measured like there"] if missing else []
 
 
-def _judge_point(point: Mapping[str, Any], metric: str, limit: float, failures: list[str], reasons: list[str]) -> None:
+def _starts(found: Mapping[str, Any]) -> str:
+    """What is to be said of figures that are all of one start a side, as they are of a rollout."""
+    few = found["unit"] == REPETITION and max(found["a"]["starts"], found["b"]["starts"]) < 2
+    return (
+        "; each side is one start of the server, and two starts of the same can differ by some percent" if few else ""
+    )
+
+
+def _judge_point(
+    point: Mapping[str, Any], metric: str, limit: float, failures: list[str], reasons: list[str], starts: str
+) -> None:
     change = point["change_percent"]
     worse = -change if METRICS[metric].higher_is_better else change
     if worse <= limit:
@@ -105,7 +115,7 @@ def _judge_point(point: Mapping[str, Any], metric: str, limit: float, failures: 
         f"(change {change:+.1f} %, band {low:+.1f} to {high:+.1f} %, p = {point['p_value']:.2g})"
     )
     if point["verdict"] == comparison.SLOWER:
-        failures.append(figures)
+        failures.append(f"{figures}{starts}")
     else:
         # A band can be narrow and the test still not certain: of many points one can always look different.
         within = "within the noise" if low <= 0 <= high else "not certain with so few figures for so many points"

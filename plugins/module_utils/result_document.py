@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import comparability
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_points import METRICS, spread
+from ansible_collections.tokforge.sglang.plugins.module_utils.comparison_units import mapping
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole
 
 SCHEMA_VERSION = 2
@@ -23,15 +24,14 @@ SCHEMA_VERSION = 2
 COMPATIBLE_WITH = 2
 
 HISTORY_LIMIT = 50
+#: Of them at least so many that are no trials of experiments, when there are any.
+SERVED_LIMIT = 10
 #: Configurations that are kept: of more, those that were measured longest ago go, unless they are a declared baseline.
 RESULTS_LIMIT = 32
 #: Lists beside the history, and how many of each are kept, the newest last.
 LISTS = {"comparisons": 20, "sweeps": 10, "explanations": 10}
 
 UNKNOWN = "unknown"
-
-# The figure that says whether two records have a point in common: the one that decides in a comparison.
-_DECIDES = "output_tok_s"
 
 #: Why there is no baseline where nothing was declared either.
 NOTHING_BEFORE = "nothing was measured before it"
@@ -131,7 +131,7 @@ def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(document: dict[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    return {**document, "history": [*document["history"], record][-HISTORY_LIMIT:]}
+    return {**document, "history": _remembered([*document["history"], record])}
 
 
 def record_of_1(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,18 +152,30 @@ def _point_of_1(point: Mapping[str, Any]) -> dict[str, Any]:
     return {"repetitions": 1, "values": values, "spread": spreads, "gpu": None, "roofline": None, **point}
 
 
-def append(document: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+def append(
+    document: Mapping[str, Any], record: Mapping[str, Any], worse_than: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """A copy with `record` as the latest, as the last of the history, and in its configuration's result.
 
-    A trial of an experiment is not the latest: it says nothing about what serves.
+    A trial of an experiment is not the latest: it says nothing about what serves. What failed the gate against
+    `worse_than` is no baseline: that one is it for the new configuration too, until another is declared.
     """
     entry = dict(record)
     return {
         **document,
         "latest": document["latest"] if entry.get("experiment") else entry,
-        "history": [*document["history"], entry][-HISTORY_LIMIT:],
-        "results": _bounded([*_others(document["results"], entry), _result(document["results"], entry)]),
+        "history": _remembered([*document["history"], entry]),
+        "results": _bounded([*_others(document["results"], entry), _result(document["results"], entry, worse_than)]),
     }
+
+
+def _remembered(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The newest records, among them the newest of what served: a large sweep must not take all of them away."""
+    served = [place for place, one in enumerate(history) if not one.get("experiment")][-SERVED_LIMIT:]
+    room = HISTORY_LIMIT - len(served)
+    others = [place for place in range(len(history)) if place not in served]
+    kept = {*served, *(others[-room:] if room else [])}
+    return [one for place, one in enumerate(history) if place in kept]
 
 
 def add(document: Mapping[str, Any], name: str, item: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +219,7 @@ def _replaced(entry: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     # with the other: nothing else is asked of a start.
     return (
         not (entry.get("declared") is True and _is_record(before))
-        or _misfit(_unstarted(before), _unstarted(record)) == ""
+        or comparability.misfit(_unstarted(before), _unstarted(record)) == ""
     )
 
 
@@ -239,7 +251,7 @@ def baseline_for(document: Mapping[str, Any], record: Mapping[str, Any]) -> tupl
         and entry["baseline"]["id"] != record["id"]
     ]
     declared: list[Mapping[str, Any]] = [entry["baseline"] for entry in machine if entry.get("declared") is True]
-    against = [_misfit(base, record) for base in declared]
+    against = [comparability.misfit(base, record) for base in declared]
     fitting = [base for base, reason in zip(declared, against) if not reason]
     if fitting:
         return dict(max(fitting, key=functools.partial(_closeness, record))), "the declared baseline"
@@ -249,24 +261,15 @@ def baseline_for(document: Mapping[str, Any], record: Mapping[str, Any]) -> tupl
         # The same was measured in the same way: what is against it (the prefix cache) is for the comparison to say.
         return dict(own["baseline"]), "the declared baseline"
     if own is not None:
-        return dict(own["baseline"]), f"the first valid measurement of this configuration{told}"
-    for other in reversed(_before(document["history"], record)):
+        first = own["baseline"].get("fingerprint") == record.get("fingerprint")
+        why = "the first valid measurement of this configuration" if first else "what its first measurement fell behind"
+        return dict(own["baseline"]), f"{why}{told}"
+    for other in reversed(_before(document, record)):
         if other.get("experiment") or other.get("valid") is not True or not _of_machine(other, record):
             continue
-        if not declared or not _misfit(other, record):
+        if not declared or not comparability.misfit(other, record):
             return dict(other), f"the newest valid measurement before it{told}"
     return None, f"nothing that can be compared with it was measured before it{told}" if told else NOTHING_BEFORE
-
-
-def _misfit(base: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """Why two records cannot be compared, "" when they can."""
-    reasons = comparability.obstacles([base], [record])
-    if not reasons:
-        common, left_out = comparability.common_points([base], [record], _DECIDES)
-        reasons = [] if common else left_out or ["there is no point in them"]
-    # A ladder of other lengths says the same at each point.
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return f"{reasons[0]}{more}" if reasons else ""
 
 
 def _told_misfits(declared: Sequence[Mapping[str, Any]], against: Sequence[str]) -> str:
@@ -278,7 +281,7 @@ def _told_misfits(declared: Sequence[Mapping[str, Any]], against: Sequence[str])
 
 
 def _closeness(record: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, str]:
-    return len(comparability.common_points([base], [record], _DECIDES)[0]), str(base["recorded_at"])
+    return len(comparability.common_points([base], [record], comparability.DECIDES)[0]), str(base["recorded_at"])
 
 
 def _of_machine(other: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
@@ -289,10 +292,14 @@ def _is_record(value: Any) -> bool:
     return isinstance(value, Mapping) and not _wrong_fields(value)
 
 
-def _before(history: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The part of the history that is older than a record, all of it when the record is not in it."""
+def _before(document: Mapping[str, Any], record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What is kept of the records that are older than one, the oldest first."""
+    history = document["history"]
     place = next((index for index, other in enumerate(history) if other.get("id") == record["id"]), len(history))
-    return history[:place]
+    # The latest one is kept when the history has lost it.
+    latest = [document["latest"]] if _is_record(document["latest"]) else []
+    others = [one for one in latest if one["id"] != record["id"] and one not in history]
+    return [*others, *history[:place]]
 
 
 def key(record: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -333,13 +340,15 @@ def _others(results: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> 
     return [dict(entry) for entry in results if _key(entry) != key(record)]
 
 
-def _result(results: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> dict[str, Any]:
+def _result(
+    results: Sequence[Mapping[str, Any]], record: Mapping[str, Any], worse_than: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The result of the record's configuration with this record in it."""
     model, hardware, fingerprint = key(record)
     before = next((dict(entry) for entry in results if _key(entry) == key(record)), {})
     valid = record.get("valid") is True
     return {
-        "baseline": dict(record) if valid else None,
+        "baseline": dict(worse_than or record) if valid else None,
         "declared": False,
         **{name: value for name, value in before.items() if name != "baseline" or _is_record(value)},
         "model": model,
@@ -381,7 +390,9 @@ def _engine(record: Mapping[str, Any]) -> str:
 def _bounded(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The newest ones; the one measured longest ago stands first."""
     while len(results) > RESULTS_LIMIT:
-        # Never the last one: it is the one that was just measured.
-        oldest = next((entry for entry in results[:-1] if not entry.get("declared")), results[0])
+        # Never the last one: it is the one that was just measured. What served outlives what was only tried.
+        loose = [entry for entry in results[:-1] if not entry.get("declared")]
+        tried = [entry for entry in loose if mapping(entry.get("latest")).get("experiment")]
+        oldest = next(iter([*tried, *loose]), results[0])
         results = [entry for entry in results if entry is not oldest]
     return results

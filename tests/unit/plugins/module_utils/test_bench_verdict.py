@@ -34,7 +34,10 @@ def judged(new: Mapping[str, Any], wanted: Wanted | None = None) -> bench_verdic
 def test_first_measurement_is_compared_with_nothing() -> None:
     found = bench_verdict.judge(result_document.empty(), measured("r1"), Wanted({"output_tok_s": 5}))
     assert (found.comparison, found.expectation, found.why) == (None, None, "nothing was measured before it")
-    assert (found.failures(), found.warnings()) == ([], [])
+    assert (found.failures(), found.worse_than) == ([], None)
+    # Who asked for a gate has to know that there was none.
+    assert found.warnings() == ["whether it became worse cannot be told: nothing was measured before it"]
+    assert bench_verdict.judge(result_document.empty(), measured("r1"), Wanted()).warnings() == []
 
 
 def test_invalid_measurement_is_judged_by_nothing() -> None:
@@ -67,6 +70,12 @@ def test_more_worse_than_allowed_fails(factor: float, fails: bool) -> None:
     assert (len(failures), found.warnings()) == (2 if fails else 0, [])
     if fails:
         assert failures[0].startswith("output_tok_s at concurrency 1 is worse by 20.0 %, allowed are 5 %")
+
+
+def test_failure_of_one_start_against_one_says_that_starts_differ() -> None:
+    found = judged(measured("r2", 0.5), Wanted({"output_tok_s": 5}))
+    assert all("each side is one start of the server" in failure for failure in found.failures())
+    assert found.worse_than is not None and found.worse_than["id"] == "r1"
 
 
 def test_only_the_point_that_counts_decides() -> None:

@@ -48,6 +48,8 @@ def test_warmup_is_at_least_one_batch_of_the_target_size(asked: int | None, expe
         ({"seed": -1}, "seed=-1"),
         ({"repetitions": 0}, "repetitions=0"),
         ({"seed": 2**32 - 1, "repetitions": 2}, "goes beyond 4294967295; use a smaller seed"),
+        ({"num_prompts": 0, "capped": True}, "num_prompts=0"),
+        ({"num_prompts": -3, "capped": True}, "num_prompts=-3"),
         ({"num_prompts": 7}, "never reaches concurrency 8"),
     ],
 )

@@ -59,6 +59,16 @@ def test_best_is_at_the_concurrency_that_counts() -> None:
     assert ids("best", "latest", found, 64)[0] == []
 
 
+def test_runs_that_cannot_be_compared_are_neither_best_nor_previous() -> None:
+    longer = {"input_len": 8}
+    odd = run("odd", 5, 900.0, parameters=longer)
+    for point in odd["points"]:
+        point["input_len"] = 8
+    found = document(history=[FIRST, SECOND, odd, LATEST])
+    assert (ids("best", "latest", found)[0], ids("previous", "latest", found)[0]) == (["r1"], ["r2"])
+    assert ids("baseline", "latest", document(results=[result(odd, True), result(SECOND)]))[0] == ["r2"]
+
+
 def result(baseline: Any, declared: bool = False) -> dict[str, Any]:
     return {"baseline": baseline, "declared": declared, "latest": None, "best": []}
 

@@ -122,6 +122,27 @@ def test_history_is_bounded_and_keeps_the_newest() -> None:
     assert result(document, "f")["baseline"]["id"] == "0"
 
 
+def test_large_sweep_takes_neither_the_newest_of_what_served_nor_its_results_away() -> None:
+    served = [made(f"s{number}", fingerprint=f"s{number}") for number in range(12)]
+    trials = [
+        {**made(f"t{number}", fingerprint=f"t{number}"), "experiment": {"id": "sweep-1", "candidate": "x", "round": 1}}
+        for number in range(60)
+    ]
+    document = grown(*served, *trials)
+    kept = [one["id"] for one in document["history"]]
+    assert len(kept) == 50
+    assert kept[:10] == [f"s{number}" for number in range(2, 12)] and kept[10:] == [f"t{n}" for n in range(20, 60)]
+    left = [one["fingerprint"] for one in document["results"]]
+    assert len(left) == 32 and {f"s{number}" for number in range(12)} <= set(left) and left[-1] == "t59"
+    # What was served last is what a new configuration is held against, whatever was tried meanwhile.
+    assert told(document, made("new", fingerprint="new"))[0] == "s11"
+
+
+def test_latest_is_the_baseline_also_when_the_history_has_lost_it() -> None:
+    document = {**grown(made("s1", fingerprint="a")), "history": [], "results": []}
+    assert told(document, made("s2", fingerprint="b"))[0] == "s1"
+
+
 def test_results_are_bounded_and_a_declared_baseline_stays() -> None:
     document = grown(made("0", fingerprint="f0"), made("1", fingerprint="f1"))
     document = with_baseline(document, "0")

@@ -206,6 +206,26 @@ def test_regression_does_not_pass_when_it_is_looked_at_once_more(bench: Bench) -
     assert "of the expected 6000.0" in degraded["warnings"]
 
 
+def test_new_configuration_that_fell_behind_is_no_baseline_of_its_own(bench: Bench) -> None:
+    limits = {"max_regression_percent": {"output_tok_s": 5}}
+    bench.run()
+    slow = same(comparison_records.record("r", {8: [80.0 * factor / 100 for factor in FIVE]}))
+    first = bench.run(measured=slow, **limits)
+    again = bench.run(measured=slow, **limits)
+    assert (first["failed"], again["failed"]) == (True, True)
+    assert again["comparison"]["a"]["ids"] == ["r1"]
+    assert again["comparison"]["notes"][0] == "the baseline is what its first measurement fell behind"
+    # Who takes the new speed for good says so.
+    bench.run(measured=slow, baseline=True)
+    assert "failed" not in bench.run(measured=slow, **limits)
+
+
+def test_garbage_is_measured_again_although_a_good_record_is_there(bench: Bench) -> None:
+    bench.run(measured=same(comparison_records.record("r", {8: list(FIVE)})))
+    assert bench.run(force=False, output_check={"passed": True, "reason": "fine"})["ran"] is False
+    assert bench.run(force=False, output_check={"passed": False, "reason": "garbage"})["ran"] is True
+
+
 def test_record_that_spares_a_run_can_be_declared_the_baseline_once(bench: Bench) -> None:
     bench.run(baseline=True)
     bench.run(measured=same(comparison_records.record("r", {8: list(FIVE)})))
