@@ -19,12 +19,20 @@ _FIRST = re.compile(r"^([-+=]|\d+(?=[.)]\s))")
 # Keeps a name behind an @ from being called into the discussion.
 _WORD_JOINER = "\u2060"
 _MOST_COMPARISONS = 6
+#: A comment on GitHub has at most 65 536 signs.
+MOST_SIGNS = 60_000
+_MOST_ROWS = 40
+_CUT = "\n\nThis is not all of it: see the HTML page.\n"
 _MARKS = {tables.GOOD: "✅ ", tables.BAD: "❌ ", tables.UNSURE: "⚠️ "}
 
 
 def render(report: types.Report) -> str:
     """The text, with a newline at its end."""
-    return "\n".join(_lines(report)).rstrip("\n") + "\n"
+    text = "\n".join(_lines(report)).rstrip("\n") + "\n"
+    if len(text) <= MOST_SIGNS:
+        return text
+    # Between two lines: half a row is no table any more.
+    return text[: text.rfind("\n", 0, MOST_SIGNS - len(_CUT))].rstrip("\n") + _CUT
 
 
 def _lines(report: types.Report) -> Iterator[str]:
@@ -37,15 +45,22 @@ def _lines(report: types.Report) -> Iterator[str]:
     yield from _table(tables.winners(report))
     yield from _comparisons(report)
     for host in report.hosts:
-        for sweep in host.sweeps:
+        for sweep in host.sweeps[-1:]:
             yield from _heading(f"Sweep on {host.name}, {sweep.recorded_at}")
             yield from _sentence(sweep_words(sweep))
             yield from _table(tables.sweep(sweep), caption=False)
-        for explanation in host.explanations:
+        yield from _older(len(host.sweeps) - 1, "sweep")
+        for explanation in host.explanations[-1:]:
             yield from _heading(f"Explanation on {host.name}, {explanation.recorded_at}")
             yield from _table(tables.steps(explanation))
             for note in explanation.notes:
                 yield from _sentence(note)
+        yield from _older(len(host.explanations) - 1, "explanation")
+
+
+def _older(count: int, what: str) -> Iterator[str]:
+    if count > 0:
+        yield from _sentence(f"{count} older {what}{'s' * (count != 1)}: see the fact file.")
 
 
 def _comparisons(report: types.Report) -> Iterator[str]:
@@ -107,5 +122,7 @@ def _table(table: tables.Table, caption: bool = True) -> Iterator[str]:
     yield ""
     yield "| " + " | ".join(escape(column) for column in table.columns) + " |"
     yield "|" + "|".join("--:" if place in table.figures else "---" for place in range(len(table.columns))) + "|"
-    for row in table.rows:
+    for row in table.rows[:_MOST_ROWS]:
         yield "| " + " | ".join(_MARKS.get(cell.mood, "") + escape(cell.text) for cell in row) + " |"
+    if len(table.rows) > _MOST_ROWS:
+        yield from _sentence(f"{len(table.rows) - _MOST_ROWS} more: see the HTML page.")

@@ -98,6 +98,30 @@ def test_no_name_becomes_markup_a_link_or_a_call() -> None:
     assert "&lt;script&gt;" in text
 
 
+def test_comment_stays_below_what_a_forge_takes() -> None:
+    given = documents.document("gpu-box")
+    sweep = given["sweeps"][0]
+    failed = {**sweep["candidates"][-1], "state": "failed", "reason": "crashed " * 45}
+    many = [{**failed, "name": f"candidate {number}"} for number in range(200)]
+    given["sweeps"] = [
+        {**sweep, "id": f"sweep-{n}", "recorded_at": f"2026-03-0{n}", "candidates": many} for n in (1, 2, 3)
+    ]
+    one = report_markdown.render(report_data.make({"a": given}))
+    assert "candidate 39 " in one and "candidate 40 " not in one and "160 more: see the HTML page." in one
+    assert "2026-03-03" in one and "2026-03-02" not in one
+    assert "2 older sweeps: see the fact file." in one
+    text = report_markdown.render(report_data.make({f"box-{n}": given for n in range(20)}))
+    assert 50_000 < len(text) <= report_markdown.MOST_SIGNS < 65_536
+    assert text.endswith("\n\nThis is not all of it: see the HTML page.\n")
+
+
+def test_only_the_newest_sweep_fails_a_job() -> None:
+    given = documents.document("gpu-box")
+    good = {**given["sweeps"][0], "id": "sweep-2", "candidates": []}
+    given["sweeps"].append(good)
+    assert not [case for case in report_junit.cases(report_data.make({"a": given})) if case.kind == "sweep"]
+
+
 # --- JUnit -----------------------------------------------------------------------------------------------------------
 
 
