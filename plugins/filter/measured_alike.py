@@ -11,9 +11,9 @@ short_description: The valid runs that were measured like the latest one
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Gives the valid runs of the history that have the engine, the hardware, the model, the lengths and the settings of the
-    measurement of the latest run, and decode speculatively when it does, since figures of others cannot be ranked with
-    it.
+  - Gives the valid runs of the history that have the engine, the hardware, the model, the lengths and the settings of
+    the measurement of the latest run, and decode speculatively when it does, since figures of others cannot be ranked
+    with it.
   - To tell a gain from noise use M(tokforge.sglang.comparison_info).
 options:
   _input:
