@@ -50,7 +50,7 @@ class Request:
     experiment: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if not self.timeout_s > 0:
+        if self.timeout_s <= 0:
             raise BenchmarkError(f"benchmark with timeout_s={self.timeout_s:g}: no time to measure; use more seconds")
 
 

@@ -513,7 +513,7 @@ def settle(params: dict[str, Any], check: bool, look: boot_loader.Look, run: Run
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "tokens": {"type": "list", "elements": "str", "required": True},
+            "tokens": {"type": "list", "elements": "str", "required": True, "no_log": False},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "boot_loader": {"type": "str", "choices": ["auto", "grub", "kernel_cmdline_file"], "default": "auto"},
             "variable": {

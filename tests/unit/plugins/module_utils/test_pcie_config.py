@@ -532,7 +532,7 @@ def test_killed_change_and_killed_restore_are_finished(bus: Bus, monkeypatch: py
             raise KeyboardInterrupt
         real(path, offset, data)
 
-    acts: list[Callable[[], pcie_config.Outcome]] = [lambda: bus.present(4096, GPU, NIC), lambda: bus.absent()]
+    acts: list[Callable[[], pcie_config.Outcome]] = [lambda: bus.present(4096, GPU, NIC), bus.absent]
     for act in acts:
         monkeypatch.setattr(bus, "write", killed)
         with pytest.raises(KeyboardInterrupt):
