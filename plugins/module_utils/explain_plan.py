@@ -77,7 +77,10 @@ def plan(a: Mapping[str, Any], b: Mapping[str, Any]) -> Plan:
     """What is to be explained. Raises ExperimentError when nothing differs, or more than eight things."""
     found = settings_of.differences(a, b)
     if not found:
-        raise ExperimentError("planning the explanation: the two configurations do not differ; give two that do")
+        raise ExperimentError(
+            "planning the explanation: the two configurations do not differ; give two that do (sglang_explain_a, "
+            "sglang_explain_b)"
+        )
     if len(found) > MOST_DIFFERENCES:
         labels = ", ".join(change.label for change in found[:20])
         raise ExperimentError(
