@@ -66,7 +66,15 @@ def measured_alike(document: Any) -> list[Mapping[str, Any]]:
             f"measured_alike wants the facts as a mapping, not {type(document).__name__}: {document!s:.80}"
         )
     wanted = _kind(document.get("latest"))
-    return [run for run in document.get("history") or [] if _get(run, "valid") is True and _kind(run) == wanted]
+    history = document.get("history")
+    return [run for run in (history if isinstance(history, (list, tuple)) else []) if _fits(run, wanted)]
+
+
+def _fits(run: Any, wanted: list[Any]) -> bool:
+    points = _get(run, "points")
+    # A query over the points of all runs would fail at one that is none.
+    sound = points is None or (isinstance(points, (list, tuple)) and all(isinstance(one, Mapping) for one in points))
+    return _get(run, "valid") is True and sound and _kind(run) == wanted
 
 
 def _kind(run: Any) -> list[Any]:

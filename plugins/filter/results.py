@@ -47,8 +47,12 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole
+
 #: Columns of text; figures follow.
 TEXTS = ("recorded", "SGLang", "backend", "engine")
+# No figure of a benchmark is as large; what is would spoil the table.
+_LARGEST = 1e15
 COLUMNS = (*TEXTS, "concurrency", "output tok/s", "TTFT ms", "TPOT ms", "completed", "valid")
 
 
@@ -61,34 +65,58 @@ def results(document: Any, runs: int = 10, valid_only: bool = False) -> list[str
         raise AnsibleFilterError(
             f"results wants the facts as a mapping, not {type(document).__name__}: {document!s:.80}"
         )
-    history = [run for run in document.get("history") or [] if run.get("valid") or not valid_only]
+    history = [run for run in _items(document.get("history")) if run.get("valid") is True or not valid_only]
     rows: list[Sequence[str] | str] = [COLUMNS]
     for run in list(reversed(history))[:runs]:
-        rows += [_row(run, point) for point in run.get("points") or []]
-        rows += [f"  {reason}" for reason in run.get("reasons") or []]
+        rows += [_row(run, point) for point in _items(run.get("points"))]
+        reasons = run.get("reasons")
+        rows += [f"  {_line_of(one)}" for one in (reasons if isinstance(reasons, list) else []) if _line_of(one)]
     widths = [max(len(row[column]) for row in rows if not isinstance(row, str)) for column in range(len(COLUMNS))]
     return [row if isinstance(row, str) else _line(row, widths) for row in rows]
 
 
 def _row(run: Mapping[str, Any], point: Mapping[str, Any]) -> tuple[str, ...]:
-    context = run.get("context") or {}
     return (
-        str(run.get("recorded_at", "")),
-        str(context.get("sglang_version", "")),
-        str(context.get("backend", "")),
+        _text(run.get("recorded_at")),
+        _text(_get(run.get("context"), "sglang_version")),
+        _text(_get(run.get("context"), "backend")),
         # sglang.bench_serving is a module of that name.
-        str((run.get("engine") or {}).get("name", "")).rpartition(".")[2],
-        str(point.get("concurrency", "")),
+        _text(_get(run.get("engine"), "name")).rpartition(".")[2],
+        _count(point.get("concurrency")),
         _figure(point.get("output_tok_s")),
         _figure(point.get("ttft_median_ms")),
         _figure(point.get("tpot_median_ms")),
-        f"{point.get('completed')}/{point.get('num_prompts')}",
-        "yes" if run.get("valid") and point.get("valid") else "no",
+        f"{_count(point.get('completed'))}/{_count(point.get('num_prompts'))}",
+        "yes" if run.get("valid") is True and point.get("valid") is True else "no",
     )
 
 
+# The fact file takes whatever is JSON, so that nothing here may rely on more.
+
+
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, (list, tuple)) else []
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _text(value: Any) -> str:
+    return _line_of(value) or "-"
+
+
+def _line_of(value: Any) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> str:
+    return str(value) if is_whole(value) and finite(value) is not None and abs(value) < _LARGEST else "-"
+
+
 def _figure(value: Any) -> str:
-    return f"{value:.1f}" if isinstance(value, (int, float)) else "-"
+    number = finite(value)
+    return "-" if number is None or abs(number) >= _LARGEST else f"{number:.1f}"
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ KEPT_OUTPUT_BYTES = 4 << 20
 # What is shorter stands in other words and in numbers, too.
 _SHORTEST_KEY = 4
 _SECRET_NAME = re.compile(r"(^|_)(key|password|secret|token)$")
+_NUMBER = re.compile(r"[0-9.]+")
+_TOO_DEEP = "benchmark output: it is nested too deep; see the benchmark's log"
 _BULK = ("itls", "generated_texts")
 
 
@@ -56,7 +58,7 @@ def collect(
     random_weights: bool,
     hidden: Sequence[str],
 ) -> Collected:
-    """Read, redact and judge. `hidden` are secrets that must not stay in the files.
+    """Read, redact and judge. `hidden` are secrets that must not stay in the files, nor in what is returned.
 
     A point has `argv`, the command line of its first repetition. One without any repetition is not in the list.
     """
@@ -67,15 +69,18 @@ def collect(
         path = engine.output_path(one.directory)
         try:
             result = _read(engine, path)
-            _keep(path, result, engine, hidden)
+            secrets = _told_secrets(result, hidden)
+            # Before it is judged: a reason has the begin of a long text, which can end within a secret.
+            clear = {name: one if name in _BULK else _without(one, secrets) for name, one in result.items()}
+            _keep(path, result, engine, secrets)
         except FileNotFoundError:
             # The process' own failure says why; a point that is not there is named by judge_run.
             continue
         except BenchmarkError as error:
-            _hide(path, hidden)
+            _hide(path, _told_secrets({}, hidden))
             failures.append(f"concurrency {one.concurrency}, repetition {one.repetition + 1}: {error}")
             continue
-        found = bench_judge.judge(result, parameters, one.concurrency, random_weights, engine.not_told)
+        found = bench_judge.judge(clear, parameters, one.concurrency, random_weights, engine.not_told)
         judged.setdefault(one.concurrency, []).append(found)
         durations[one.concurrency, one.repetition] = found["duration_s"]
     points = [
@@ -83,7 +88,8 @@ def collect(
         for value in parameters.concurrency
         if value in judged
     ]
-    return Collected(points, "; ".join(failures) or None, durations)
+    told = _told_secrets({}, hidden)
+    return Collected(_without(points, told), _without("; ".join(failures), told) or None, durations)
 
 
 def clean(run_dir: str, hidden: Sequence[str]) -> list[str]:
@@ -91,8 +97,7 @@ def clean(run_dir: str, hidden: Sequence[str]) -> list[str]:
 
     Returns the files that held one. What is too large to look at is removed, as with the results.
     """
-    told = {form for one in hidden if len(one) >= _SHORTEST_KEY for form in (one, json.dumps(one)[1:-1])}
-    secrets = [form.encode() for form in sorted(told, key=len, reverse=True)]
+    secrets = _told_secrets({}, hidden)
     found: list[str] = []
     for directory, _directories, names in os.walk(run_dir) if secrets else ():
         for path in (os.path.join(directory, name) for name in sorted(names)):
@@ -104,10 +109,9 @@ def clean(run_dir: str, hidden: Sequence[str]) -> list[str]:
                 continue
             with open(path, "rb") as handle:
                 data = handle.read()
-            if any(secret in data for secret in secrets):
-                for secret in secrets:
-                    data = data.replace(secret, engine_bench_serving.REDACTED.encode())
-                write_atomic(path, data)
+            clear = _without_bytes(data, secrets)
+            if clear != data:
+                write_atomic(path, clear)
                 found.append(path)
     return found
 
@@ -153,14 +157,15 @@ def _read(engine: Engine, path: str) -> dict[str, Any]:
         return engine.figures(handle.read(), path)
 
 
-def _keep(path: str, result: Mapping[str, Any], engine: Engine, hidden: Sequence[str]) -> None:
+def _keep(path: str, result: Mapping[str, Any], engine: Engine, secrets: Sequence[str]) -> None:
     if engine.name != engine_bench_serving.NAME:
-        _hide(path, hidden)
+        _hide(path, secrets)
         return
     kept = result
     if os.path.getsize(path) > KEPT_OUTPUT_BYTES:
         kept = {name: value for name, value in result.items() if name not in _BULK}
-    write_atomic(path, engine_bench_serving.redact(kept, [*hidden, *_keys(result.get("server_info"))]))
+    # In its texts alone: in its bytes a key of digits stands in figures as well.
+    write_atomic(path, engine_bench_serving.redact(_without(kept, secrets)))
 
 
 def _keys(told: Any, name: str = "") -> Iterator[str]:
@@ -175,11 +180,52 @@ def _keys(told: Any, name: str = "") -> Iterator[str]:
         yield told
 
 
-def _hide(path: str, hidden: Sequence[str]) -> None:
+def _hide(path: str, secrets: Sequence[str]) -> None:
     """Take the secrets out of an output that cannot be read as JSON; it stays as evidence, unless it is too large."""
     if os.path.getsize(path) > MOST_OUTPUT_BYTES:
         os.unlink(path)
         return
     with open(path, "rb") as handle:
         data = handle.read()
-    write_atomic(path, engine_bench_serving.hide(data, hidden))
+    write_atomic(path, _without_bytes(data, secrets))
+
+
+def _told_secrets(result: Mapping[str, Any], hidden: Iterable[str]) -> list[str]:
+    """What is looked for, as it is and as it stands in JSON, those first that may have others in them.
+
+    Raises BenchmarkError for a result that is nested too deep.
+    """
+    try:
+        told = [*hidden, *_keys(result.get("server_info"))]
+    except RecursionError as error:
+        raise BenchmarkError(_TOO_DEEP) from error
+    forms = {form for one in told if len(one) >= _SHORTEST_KEY for form in (one, json.dumps(one)[1:-1])}
+    return sorted(forms, key=lambda one: (-len(one), one))
+
+
+def _without_bytes(data: bytes, secrets: Sequence[str]) -> bytes:
+    """A file's content without the secrets. One that looks like a number is no part of a longer number."""
+    for secret in secrets:
+        told = secret.encode("utf-8", "surrogatepass")
+        if told in data:
+            form = rb"(?<![\d.])" + re.escape(told) + rb"(?![\d.])" if _NUMBER.fullmatch(secret) else re.escape(told)
+            data = re.sub(form, engine_bench_serving.REDACTED.encode(), data)
+    return data
+
+
+def _without(value: Any, secrets: Sequence[str]) -> Any:
+    """Plain data without the secrets in any text of it. Raises BenchmarkError for what is nested too deep."""
+    try:
+        return _replaced(value, secrets)
+    except RecursionError as error:
+        raise BenchmarkError(_TOO_DEEP) from error
+
+
+def _replaced(value: Any, secrets: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, engine_bench_serving.REDACTED)
+        return value
+    if isinstance(value, Mapping):
+        return {_replaced(name, secrets): _replaced(item, secrets) for name, item in value.items()}
+    return [_replaced(item, secrets) for item in value] if isinstance(value, (list, tuple)) else value

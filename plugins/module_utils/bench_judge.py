@@ -10,6 +10,7 @@ names; nothing here knows where they come from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,16 @@ INPUT_LENGTH_TOLERANCE = 0.02
 
 # A rate may differ by this share from what the counts and the duration give: engines end their clocks at other moments.
 RATE_TOLERANCE = 0.05
+
+# More requests than asked cannot be under way, but for the moments at which an engine begins and ends its clocks.
+CONCURRENCY_TOLERANCE = 0.05
+
+# By this share a percentile may be below the median: what an engine rounds.
+_ROUNDING = 0.001
+
+# An answer with fewer characters says nothing of the model, and one of which more are the same is stuck.
+_SHORTEST_TEXT = 8
+_STUCK_SHARE = 0.9
 
 # Our name -> bench_serving's key. Rates are per second over the whole run, so output_throughput is the decode speed;
 # total_throughput adds the prompt tokens, which are processed in parallel, and says little about decoding.
@@ -78,6 +89,8 @@ def judge(
         *_unreadable(result, not_told),
         *_other_run(result, parameters, concurrency),
         *_contradicted(point),
+        *_untimed(point),
+        *_above_asked(point),
         *_incomplete(result, point),
         *_uncounted(result, point),
         *_wrong_input_length(result, point),
@@ -154,6 +167,44 @@ def _impossible(result: Mapping[str, Any]) -> Iterable[str]:
             yield f"{key} is {value:g}"
         elif key in _COUNTS.values() and not value.is_integer():
             yield f"{key} is {value:g}, not a whole number"
+    for name in ("ttft", "tpot", "itl"):
+        median, high = finite(result.get(f"median_{name}_ms")), finite(result.get(f"p99_{name}_ms"))
+        if median is not None and high is not None and 0 <= high < median * (1 - _ROUNDING):
+            yield f"p99_{name}_ms is {high:g}, below the median with {median:g}"
+    yield from _impossible_accept_length(result.get("accept_length"))
+
+
+def _impossible_accept_length(told: Any) -> Iterable[str]:
+    """SGLang's avg_spec_accept_length is the accepted drafts and the target's own token, by the steps of all requests
+    (scheduler_metrics_mixin.py in 0.5.12, metrics_reporter.py with managers/utils.py in 0.5.23): one at least. Without
+    speculative decoding there is none.
+    """
+    value = finite(told)
+    if told is not None and value is None:
+        yield f"not a finite number: accept_length={str(told)[:40]}"
+    elif value is not None and value < 1 - _ROUNDING:
+        yield f"accept_length is {value:g}, but every step gives a token"
+
+
+def _untimed(point: Mapping[str, Any]) -> Iterable[str]:
+    """Latencies of 0, which are those of answers that never came.
+
+    An ITL of 0 can be real: a busy server sends several tokens at once, and a client that finds two answers in one read
+    sees no time between them. So can the TPOT of an answer: of one token there is none, and bench_serving writes 0. The
+    mean of all answers can not, when they have more than a token: the first one is sent as soon as it is there.
+    """
+    for statistic in ("mean", "median", "p99"):
+        if point[f"ttft_{statistic}_ms"] == 0:
+            yield f"{statistic}_ttft_ms is 0"
+    completed, tokens = point["completed"], point["output_tokens"]
+    if point["tpot_mean_ms"] == 0 and completed is not None and tokens is not None and tokens > completed:
+        yield f"mean_tpot_ms is 0 with {tokens} tokens in {completed} answers"
+
+
+def _above_asked(point: Mapping[str, Any]) -> Iterable[str]:
+    measured, asked = point["measured_concurrency"], point["concurrency"]
+    if measured is not None and measured > asked * (1 + CONCURRENCY_TOLERANCE):
+        yield f"concurrency is {measured:g}, asked was {asked}"
 
 
 def _contradicted(point: Mapping[str, Any]) -> Iterable[str]:
@@ -247,14 +298,26 @@ def _unjudged(result: Mapping[str, Any], point: Mapping[str, Any]) -> Iterable[s
 def _degenerate(texts: Sequence[str]) -> Iterable[str]:
     """The text of a model whose logits are NaN.
 
-    One character over and over (token 0 is "!" in many vocabularies) for different prompts.
+    One character over and over (token 0 is "!" in many vocabularies) for different prompts, with a line end or a space
+    between or another token once in a while.
     """
-    stuck = [text for text in texts if len(text) >= 8 and len(set(text)) == 1]
+    stuck = [found for text in texts if (found := _stuck_on(text))]
     if stuck and len(stuck) * 2 > len(texts):
-        yield f"degenerate_output: {len(stuck)} of {len(texts)} answers are only {stuck[0][0]!r} repeated"
+        yield f"degenerate_output: {len(stuck)} of {len(texts)} answers are only {stuck[0]!r} repeated"
     # bench_serving then assumes the asked number of tokens and never measured one.
     if texts and not any(texts):
         yield "empty_output: no request returned any text"
+
+
+def _stuck_on(text: str) -> str:
+    """The character that a text repeats, "" when it does not or is too short to tell."""
+    visible = "".join(text.split())
+    blank = len(text) - len(visible) > _STUCK_SHARE * len(text)
+    told = text if blank else visible
+    if len(told) < _SHORTEST_TEXT:
+        return ""
+    character, count = Counter(told).most_common(1)[0]
+    return character if blank or count > _STUCK_SHARE * len(told) else ""
 
 
 def _speculative(result: Mapping[str, Any]) -> Iterable[str]:

@@ -82,8 +82,8 @@ def planned(
         found = candidates.expand(base, request.get("grid"), request.get("candidates"))
         if len(found) < 2:
             raise ExperimentError(
-                "reading the candidates: there is none beside the original; give a grid (sglang_sweep_grid), or candidates "
-                "that differ (sglang_sweep_candidates)"
+                "reading the candidates: there is none beside the original; give a grid (sglang_sweep_grid), or "
+                "candidates that differ (sglang_sweep_candidates)"
             )
         count = whole(parameters.get("rounds"), "rounds", experiment_plan.DEFAULT_SWEEP_ROUNDS)
         slots = experiment_plan.rounds([one.name for one in found], count)

@@ -20,10 +20,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, releases, server_args
+from ansible_collections.tokforge.sglang.plugins.module_utils import flags, launch_plan, redact, releases, server_args
 
 CLOSED, OPEN = "closed", "open"
 #: The backend that the gate is opened for when SGLang chooses the backend: releases before 0.5.13 leave it out.
@@ -41,6 +42,11 @@ _LONGEST_TEXT = 2000
 _LONGEST_VALUE_IN_NAME = 40
 _LONGEST_NAME = 100
 _MOST_ENTRIES = 300
+_DEEPEST = 20
+# As the exact value of a number that stands in a launch argument; the exponent is bounded, so that it can be written.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
+# A flag alone, which is not a flag with the text true.
+_BARE = "\0True"
 
 
 class ExperimentError(Exception):
@@ -56,18 +62,22 @@ class Difference:
     """One thing that differs between settings a and b.
 
     `what` is one of KEYS, `name` the flag or variable (for the others the key again). `a` and `b` are the values, None
-    where a side has none. `overlay` makes b's value of it out of any settings.
+    where a side has none. `overlay` makes b's value of it out of any settings. A gate that is opened for a backend that
+    does not follow from the settings has it as `opened_for`.
     """
 
     what: str
     name: str
     a: Any
     b: Any
+    opened_for: str | None = None
 
     @property
     def overlay(self) -> dict[str, Any]:
         """The overlay that makes this one change."""
-        return {self.what: {self.name: self.b}} if self.what in ("args", "env") else {self.what: self.b}
+        if self.what in ("args", "env"):
+            return {self.what: {self.name: self.b}}
+        return {self.what: self.b, **({"autotune_backend": self.opened_for} if self.opened_for else {})}
 
     @property
     def label(self) -> str:
@@ -77,7 +87,8 @@ class Difference:
             return f"no {name}"
         if self.what == "args" and self.b is True:
             return name
-        return f"{name}={_shown(_text(self.b))}"
+        opened_for = f":{_shown(self.opened_for)}" if self.opened_for else ""
+        return f"{name}={_shown(_text(self.b))}{opened_for}"
 
     def data(self) -> dict[str, Any]:
         """The difference as a plain mapping."""
@@ -112,28 +123,29 @@ def merge(settings: Mapping[str, Any], over: Any, where: str = "overlay") -> dic
         _arguments(settings.get("args"), version, where), _arguments(over.get("args"), version, where)
     )
     found["env"] = _laid(_variables(settings.get("env"), where), _variables(over.get("env"), where))
-    if found["autotune_gate"] != OPEN:
-        found["autotune_backend"] = None
-    elif found["autotune_backend"] is None and found["backend"] == "auto":
-        # The gate needs a name, and nobody knows yet which backend SGLang takes.
-        found["autotune_backend"] = GATE_BACKEND
+    found["autotune_backend"] = _opened_for(found)
     if found["autotune_backend"] is None:
         del found["autotune_backend"]
     return found
 
 
+def _opened_for(settings: Mapping[str, Any]) -> str | None:
+    """The backend that has to be named for the gate; None when it is closed, or open for the backend that is chosen."""
+    named: str | None = settings.get("autotune_backend")
+    if settings.get("autotune_gate") != OPEN:
+        return None
+    if named is None and settings.get("backend") == "auto":
+        # The gate needs a name, and nobody knows yet which backend SGLang takes.
+        return GATE_BACKEND
+    return None if named == settings.get("backend") else named
+
+
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The single differences of complete settings: version, backend and gate first, then arguments and variables by
-    name. What would render the same (8 and "8", a flag that is off and one that is absent) is none.
+    name. What would render the same (8 and "8", a flag that is off and one that is absent) is none, nor are equal
+    numbers (0.8 and 0.80) of a flag that takes a number. With all of them made to it, a has the settings of b.
     """
-    found = [
-        Difference(key, key, a.get(key), b.get(key))
-        for key in PLAIN
-        if b.get(key) is not None
-        and a.get(key) != b.get(key)
-        # Follows from the backend or the gate; it is a difference of its own only when both sides name one.
-        and (key != "autotune_backend" or a.get(key) is not None)
-    ]
+    found = _plain_differences(a, b)
     version = b.get("sglang_version")
     for what in ("args", "env"):
         left, right = a.get(what) or {}, b.get(what) or {}
@@ -146,6 +158,26 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference,
             if not (same if what == "args" else _env_key(old) == _env_key(new)):
                 found.append(Difference(what, name, old, new))
     return tuple(found)
+
+
+def _plain_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    found = [
+        Difference(key, key, a.get(key), b.get(key))
+        for key in ("sglang_version", "backend", "autotune_gate")
+        if b.get(key) is not None and a.get(key) != b.get(key)
+    ]
+    wanted = _opened_for(b)
+    # Mostly the backend of the gate follows from the others.
+    if _opened_for({**{key: a.get(key) for key in PLAIN}, **{change.what: change.b for change in found}}) == wanted:
+        return found
+    named = wanted or str(b.get("backend"))
+    opens = [index for index, change in enumerate(found) if change.what == "autotune_gate"]
+    # A gate that is closed is opened for nothing, so its backend alone is no difference that could be made.
+    for index in opens:
+        found[index] = replace(found[index], opened_for=named)
+    if not opens:
+        found.append(Difference("autotune_backend", "autotune_backend", _opened_for(a) or a.get("backend"), named))
+    return found
 
 
 def apply(settings: Mapping[str, Any], changes: Iterable[Difference]) -> dict[str, Any]:
@@ -242,12 +274,19 @@ def _arguments(given: Any, version: str | None, where: str) -> dict[str, Any]:
         if name in launch_plan.OWNERS:
             owner = "backend" if name == "moe-runner-backend" else launch_plan.OWNERS[name]
             raise _wrong(where, f"{name} is decided by {owner}", "set that instead")
-        if server_args.secret_values({name: value}):
+        if server_args.secret_values({name: value}) or _unknown_secret(name, value, version):
             raise _wrong(where, f"{name} is a secret", "put it into the variable that role sglang_server has for it")
         if name in found:
             raise _wrong(where, f"{name} is given twice under different spellings", "keep one")
         found[name] = _value(value, name, where)
     return found
+
+
+def _unknown_secret(name: str, value: Any, version: str | None) -> bool:
+    """Whether a flag that the release does not have is called like a secret: what it has are no secrets, beside those
+    that are known.
+    """
+    return isinstance(value, str) and unknown_flag(name, version) and redact.is_secret(name, launch_plan.SECRET_NAMES)
 
 
 def _variables(given: Any, where: str) -> dict[str, Any]:
@@ -256,6 +295,10 @@ def _variables(given: Any, where: str) -> dict[str, Any]:
             raise _wrong(where, f"{_shown(repr(name))} is no environment variable", "use letters, digits and _")
         if isinstance(value, (Mapping, list, tuple)):
             raise _wrong(where, f"env {name} is a {type(value).__name__}", "give a text or a number")
+        # The server would be refused because of it, but only after the experiment's files were written.
+        problem = launch_plan.env_problem(name, value, {}) if value is not None else None
+        if problem:
+            raise ExperimentError(f"reading the settings of {where}: {problem}")
     return {name: _value(value, name, where) for name, value in _entries(given, "env", where)}
 
 
@@ -284,15 +327,30 @@ def _value(value: Any, name: str, where: str) -> Any:
         problem = f"{name} holds a line end or another control character"
     if problem:
         raise _wrong(where, problem, "give a text, a number, true, false or null")
+    if redact.holds_secret(value, launch_plan.SECRET_NAMES):
+        raise _wrong(
+            where,
+            f"{name} holds a secret or an address with a password, and the experiment's file is readable for everybody",
+            "put it into sglang_server_secrets, or name a file or a variable that has it",
+        )
     return value
 
 
 def _structure_problem(value: Any, name: str) -> str:
+    level = [value]
+    for _depth in range(_DEEPEST):
+        level = [item for one in level if isinstance(one, (list, tuple, Mapping)) for item in _items(one)]
+    if level:
+        return f"{name} is nested more than {_DEEPEST} deep"
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return f"{name} is not plain JSON"
     return f"{name} has more than {_LONGEST_TEXT} characters" if len(text) > _LONGEST_TEXT else ""
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value
 
 
 def _laid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,14 +371,48 @@ def _flags(version: str | None) -> dict[str, releases.Flag]:
 
 
 def _argument_key(name: str, value: Any, version: str | None) -> str | None:
-    """Equal for values that render the same; None for a flag that is left out."""
+    """Equal for values that render the same and for equal numbers; None for a flag that is left out."""
     flag = _flags(version).get(name)
     if value is None or (value is False and not (flag is not None and flag.negatable)):
         return None
+    if isinstance(value, bool):
+        return f"\0{value}"
+    if isinstance(value, Mapping) or (flag is not None and flag.json):
+        return _json_key(value)
+    # A text such as the name of a revision is not the number that it looks like.
+    item_key = _text if flag is not None and flag.takes_value and flag.type == flags.TEXT else _number_key
     if isinstance(value, (list, tuple)):
-        return json.dumps([_text(item) for item in value])
-    # A flag without a value is not one with the text true.
-    return f"\0{value}" if isinstance(value, bool) else _text(value)
+        if len(value) > 1:
+            return json.dumps([item_key(item) for item in value])
+        # The flag and its one item, or the flag alone.
+        return item_key(value[0]) if value else _BARE
+    return item_key(value)
+
+
+def _number_key(value: Any) -> str:
+    """The rendered text, of a number without what makes no other number of it: 1 of 1.0, 0.8 of 0.80."""
+    text = _text(value)
+    if not _NUMBER.fullmatch(text.strip()):
+        return text
+    number = Decimal(text.strip())
+    return format(number.normalize(Context(prec=2 * _LONGEST_TEXT)), "f") if number else "0"
+
+
+def _json_key(value: Any) -> str:
+    """JSON, as a text or not, in one spelling; a text that is none as it is."""
+    try:
+        data = json.loads(value) if isinstance(value, str) else value
+        return json.dumps(_same_numbers(data), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return str(value)
+
+
+def _same_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, (list, tuple)):
+        return [_same_numbers(item) for item in value]
+    return {str(key): _same_numbers(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _env_key(value: Any) -> str | None:

@@ -9,15 +9,16 @@ Everything here is a function from a document to a new one. `experiment_files.py
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_settings as settings_of
 from ansible_collections.tokforge.sglang.plugins.module_utils.candidates import Candidate
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_plan import Slot
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
-from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import finite, is_whole
 
 SCHEMA_VERSION = 1
 KINDS = ("ab", "sweep", "explain")
@@ -29,6 +30,8 @@ MOST_FAILURES = 2
 #: Of a request, what only decides about the end: another objective is judged from the same trials.
 _JUDGING = ("objective", "tie_percent")
 _LONGEST_REASON = 2000
+#: How times are written, in UTC.
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def identify(kind: str, request: Mapping[str, Any], base: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
@@ -192,11 +195,11 @@ def ended(
                 f"noting trial {number}: record {record.get('id')} is of candidate {told.get('candidate')}, the trial "
                 f"of {wanted['candidate']}; give the record that this trial made"
             )
-        reasons = [text for text in record.get("reasons") or [] if isinstance(text, str)]
+        reasons = [text for text in _list(record.get("reasons")) if isinstance(text, str)]
         valid = record.get("valid") is True
         change.update(
             state=DONE if valid else INVALID,
-            record_id=record.get("id"),
+            record_id=_text_or_none(record.get("id")),
             figures=figures(record),
             reason="" if valid else "; ".join([*([reason] if reason else []), *reasons])[:_LONGEST_REASON],
         )
@@ -209,18 +212,19 @@ def ended(
 
 
 def figures(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a record: the history of the fact file is shorter than a long sweep."""
-    points = [point for point in record.get("points") or [] if isinstance(point, Mapping)]
+    """What is kept of a record: the history of the fact file is shorter than a long sweep. What is none is null."""
+    points = [point for point in _list(record.get("points")) if isinstance(point, Mapping)]
     return {
-        "fingerprint": record.get("fingerprint"),
+        "fingerprint": _text_or_none(record.get("fingerprint")),
         "points": [
             {
+                "output_tok_s": None,
                 **{name: _finite(value) for name, value in point.items() if name.endswith(("_tok_s", "_ms"))},
-                "concurrency": point.get("concurrency"),
+                "concurrency": point["concurrency"] if is_whole(point.get("concurrency")) else None,
                 "accept_length": _finite(point.get("accept_length")),
                 "valid": point.get("valid", True) is True,
-                "values": [_finite(value) for value in (point.get("values") or {}).get("output_tok_s") or []],
-                "power_w": [_finite(gpu.get("power_w")) for gpu in point.get("gpu") or [] if isinstance(gpu, Mapping)],
+                "values": [_finite(value) for value in _list(_mapping(point.get("values")).get("output_tok_s"))],
+                "power_w": [_finite(gpu.get("power_w")) for gpu in _list(point.get("gpu")) if isinstance(gpu, Mapping)],
             }
             for point in points
         ],
@@ -228,8 +232,20 @@ def figures(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return value if known else None
+    known: float | None = value if finite(value) is not None else None
+    return known
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def waiting(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -288,31 +304,172 @@ def outcome(document: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def well_formed(document: Any) -> str:
-    """Why a document is none of ours; empty when it is one."""
-    kinds: dict[str, Any] = {
-        "id": str, "kind": str, "request": dict, "base": dict, "parameters": dict, "candidates": list, "trials": list,
-        "finished": bool, "abandoned": bool, "created_at": str, "updated_at": str,
-    }  # fmt: skip
+    """Why a document is none of ours; empty when it is one. What it says is used without another look at its shape."""
     if not isinstance(document, dict):
         return f"it is a {type(document).__name__}"
-    wrong = [name for name, kind in kinds.items() if not isinstance(document.get(name), kind)]
+    wrong = _unfit(document, _DOCUMENT)
     if not wrong:
-        names = {"name": str, "settings": dict, "differences": int, "state": str, "reason": str}
-        parts = {
-            "candidate": str, "number": int, "round": int, "stage": int, "seed": int, "state": str, "reason": str,
-            "skipped": bool, "interruptions": int,
-        }  # fmt: skip
-        wrong = [name for name, shape in (("candidates", names), ("trials", parts)) if _misfits(document[name], shape)]
-    if not wrong and not {one["state"] for one in document["trials"]} <= set(STATES):
-        wrong = ["trials"]
-    return f"missing or wrong: {', '.join(wrong)}" if wrong else ""
+        wrong = [
+            name
+            for name, shape in (("candidates", _CANDIDATE), ("trials", _TRIAL))
+            if not all(isinstance(entry, dict) and not _unfit(entry, shape) for entry in document[name])
+        ]
+    return f"missing or wrong: {', '.join(wrong)}" if wrong else _contradiction(document)
 
 
-def _misfits(entries: list[Any], shape: Mapping[str, Any]) -> bool:
-    return not all(
-        isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in shape.items())
-        for entry in entries
+def _contradiction(document: Mapping[str, Any]) -> str:
+    """Parts of the right shape that do not belong together."""
+    names = [entry["name"] for entry in document["candidates"]]
+    numbers = [entry["number"] for entry in document["trials"]]
+    result = document["result"] or {}
+    if not numbers:
+        return "it has no trials"
+    if len(set(names)) < len(names):
+        return "two candidates have one name"
+    if len(set(numbers)) < len(numbers):
+        return "two trials have one number"
+    if not {entry["candidate"] for entry in document["trials"]} <= set(names):
+        return "a trial is of no candidate"
+    if any(entry["state"] == STAGED and entry["release"] is None for entry in document["candidates"]):
+        return "a candidate is staged without a release"
+    if document["kind"] == "explain" and "configurations" not in document:
+        return "missing or wrong: configurations"
+    if document["kind"] == "sweep" and result.get("winner") not in (None, *names):
+        return "the winner is no candidate"
+    return ""
+
+
+Check = Callable[[Any], bool]
+
+
+def _unfit(entry: Mapping[str, Any], shape: Mapping[str, tuple[Check, bool]]) -> list[str]:
+    """The names of what is missing or not as it should be."""
+    return [name for name, (fits, needed) in shape.items() if not (fits(entry[name]) if name in entry else not needed)]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return is_whole(value) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return is_whole(value) and value >= 1
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.strptime(value, TIME))
+    except ValueError:
+        return False
+
+
+def _is_plain(value: Any) -> bool:
+    """A mapping that can be written again: NaN is read, but it is no JSON."""
+    try:
+        return isinstance(value, dict) and bool(json.dumps(value, allow_nan=False))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_settings(value: Any) -> bool:
+    return (
+        _is_plain(value)
+        and all(isinstance(value.get(name), dict) for name in ("args", "env"))
+        and all(value.get(name) is None or isinstance(value[name], str) for name in settings_of.PLAIN)
     )
+
+
+def _are_sides(value: Any) -> bool:
+    return isinstance(value, dict) and _is_settings(value.get("a")) and _is_settings(value.get("b"))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+def _is_result(value: Any) -> bool:
+    return _is_plain(value) and all(
+        value.get(name) is None or isinstance(value[name], str) for name in ("winner", "verdict", "why")
+    )
+
+
+def _are_figures(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("points"), list)
+        and all(isinstance(point, dict) and _is_point(point) for point in value["points"])
+    )
+
+
+def _is_point(point: Mapping[str, Any]) -> bool:
+    numbers = [value for name, value in point.items() if name.endswith(("_tok_s", "_ms")) or name == "accept_length"]
+    for name in ("values", "power_w"):
+        if not isinstance(point.get(name), list):
+            return False
+        numbers += point[name]
+    return (
+        "output_tok_s" in point
+        and _is_bool(point.get("valid"))
+        and (point.get("concurrency") is None or is_whole(point["concurrency"]))
+        and all(value is None or finite(value) is not None for value in numbers)
+    )
+
+
+def _or_none(fits: Check) -> Check:
+    return lambda value: value is None or fits(value)
+
+
+# What each part must be, and whether it must be there.
+_DOCUMENT: Mapping[str, tuple[Check, bool]] = {
+    "id": (_is_text, True),
+    "kind": (lambda value: value in KINDS, True),
+    "request": (_is_plain, True),
+    "base": (_is_settings, True),
+    "parameters": (_is_plain, True),
+    "original_release": (_or_none(_is_number), True),
+    "candidates": (lambda value: isinstance(value, list), True),
+    "trials": (lambda value: isinstance(value, list), True),
+    "finished": (_is_bool, True),
+    "abandoned": (_is_bool, True),
+    "result": (_or_none(_is_result), True),
+    "created_at": (_is_text, True),
+    "updated_at": (_is_text, True),
+    "labels": (_are_texts, False),
+    "why": (_is_text, False),
+    "configurations": (_are_sides, False),
+    "served": (_is_bool, False),
+    "not_served": (_is_text, False),
+}
+_CANDIDATE: Mapping[str, tuple[Check, bool]] = {
+    "name": (_is_text, True),
+    "settings": (_is_settings, True),
+    "differences": (_is_count, True),
+    "release": (_or_none(_is_number), True),
+    "state": (lambda value: value in (WAITING, STAGED, UNSUPPORTED), True),
+    "reason": (_is_text, True),
+}
+_TRIAL: Mapping[str, tuple[Check, bool]] = {
+    "number": (_is_number, True),
+    "candidate": (_is_text, True),
+    "round": (_is_count, True),
+    "stage": (_is_count, True),
+    "seed": (_is_count, True),
+    "state": (lambda value: value in STATES, True),
+    "record_id": (_or_none(_is_text), True),
+    "reason": (_is_text, True),
+    "skipped": (_is_bool, True),
+    "interruptions": (_is_count, True),
+    "figures": (_or_none(_are_figures), True),
+    "began_at": (_or_none(_is_time), True),
+    "ended_at": (_or_none(_is_time), True),
+}
 
 
 def _with_trial(document: Mapping[str, Any], number: int, **change: Any) -> dict[str, Any]:

@@ -20,9 +20,9 @@ def held(
     """Hold the lock on a file, which is made when it is not there, until the block ends.
 
     It must be a file of its own: a lock on a file that is replaced guards nothing. Raises TimeoutError when another
-    holds it for longer than `timeout_s`, another OSError when it cannot be opened.
+    holds it for longer than `timeout_s`, another OSError, with the file's name, when it cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = _opened(path)
     try:
         deadline = time.monotonic() + timeout_s
         while True:
@@ -37,3 +37,20 @@ def held(
     finally:
         # Closing releases the lock.
         os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    """A descriptor of the lock file, which is made when it is not there.
+
+    In a directory that all users share, the file of another one can only be read. flock(2) takes a lock on that as
+    well, but for network file systems, which say so when the lock is taken.
+    """
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            # What is in the way is why it cannot be made or written.
+            pass
+        raise

@@ -38,7 +38,7 @@ OWNERS: Mapping[str, str] = {
 }
 
 #: Names whose value is a secret. launch.json is readable for everybody, so they have a file of their own.
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)")
+SECRET_NAMES = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)")
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -196,7 +196,7 @@ def environment(request: Request) -> dict[str, str]:
     problems: list[str] = []
     given: dict[str, str] = {}
     for name, value in request.env.items():
-        problem = _env_problem(str(name), value, fixed)
+        problem = env_problem(str(name), value, fixed)
         if problem:
             problems.append(problem)
         else:
@@ -233,10 +233,11 @@ def flashinfer_workspace(request: Request) -> str:
     return f"{request.root}/cache/jit/flashinfer-{request.flashinfer}-cuda{request.cuda}"
 
 
-def _env_problem(name: str, value: Any, fixed: Mapping[str, str]) -> str | None:
+def env_problem(name: str, value: Any, fixed: Mapping[str, str]) -> str | None:
+    """Why a variable cannot be one of the server's, None when it can; `fixed` are those that are not the user's."""
     if not _ENV_NAME.fullmatch(name):
         return f"{name!r} is no name of an environment variable; use letters, digits and _"
-    if _SECRET.search(name.upper()):
+    if SECRET_NAMES.search(name.upper()):
         return f"{name} looks like a secret and this file is readable for everybody; put it into sglang_server_secrets"
     if name.startswith(_LAUNCHER_PREFIX) or (name in fixed and _env_text(value) != fixed[name]):
         return f"{name} is set by the collection and cannot be changed; leave it out"

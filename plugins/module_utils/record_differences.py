@@ -25,7 +25,13 @@ START_PERCENT = 20.0
 #: Shares of the power limit that differ by less than this are alike.
 POWER_SHARE = 0.05
 _LONGEST = 200
-_SECRET = re.compile(r"(?i)(KEY|PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS?)$|(^|[_-])ACCESS_KEY")
+# Names as `redact.is_secret` writes them.
+_SECRET = re.compile(
+    r"(KEY|PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIALS?)(_?\d+)?$|(^|_)(PAT|PASS|PWD|JWT|AUTH|AUTHORIZATION|COOKIE)$"
+    r"|(^|_)(SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)(_|$)"
+)
+# The working directory.
+_NO_SECRETS = ("PWD", "OLDPWD")
 _PARAMETERS = ("dataset", "range_ratio", "input_len", "output_len", "seed", "flush_cache", "ignore_eos")
 
 
@@ -61,8 +67,12 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, An
 
 def _told(entry: Mapping[str, Any], value: Any) -> Any:
     """A side's value as it may be shown; of what is called a secret only whether it is there."""
-    secret = entry["what"] in ("env", "args") and value != ABSENT and _SECRET.search(entry["name"])
-    return redact.REDACTED if secret else _shown(value)
+    if value == ABSENT or value is None or isinstance(value, bool):
+        return value
+    name = str(entry["name"])
+    named = entry["what"] in ("env", "args") and name not in _NO_SECRETS and redact.is_secret(name, _SECRET)
+    # Only a part of a text that tells it by itself is hidden; of the others it is not known where they end.
+    return redact.REDACTED if named or redact.holds_secret(value, _SECRET, told=False) else _shown(value)
 
 
 def _pair(what: str, name: str, a: Any, b: Any) -> list[dict[str, Any]]:

@@ -142,7 +142,11 @@ def update(facts_dir: str, change: Callable[[dict[str, Any]], dict[str, Any]], l
     except result_document.DocumentError as error:
         raise StoreError(f"fact file {path}: {error}") from error
     except OSError as error:
-        raise StoreError(f"fact file {path}: {error.strerror}; make the directory writable and give it room") from error
+        # Mostly it is another file beside it that is in the way.
+        about = f" ({error.filename})" if error.filename not in (None, path) else ""
+        raise StoreError(
+            f"fact file {path}: {error.strerror or error}{about}; make the directory writable and give it room"
+        ) from error
     return Written(path, set_aside)
 
 
@@ -201,5 +205,10 @@ def _locked(facts_dir: str, timeout_s: float, sleep: Callable[[float], None] = t
             raise StoreError(
                 f"fact file in {facts_dir}: another writer holds the lock for more than {timeout_s:g} s; "
                 "wait for the other play to end"
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"fact file in {facts_dir}: its lock {path} cannot be taken: {error.strerror or error}; make that file "
+                "readable, or the directory writable where it is not there"
             ) from error
         yield

@@ -58,6 +58,23 @@ def test_nothing_on_record_is_like_nothing(document: dict[str, Any]) -> None:
     assert alike(document) == []
 
 
+@pytest.mark.parametrize("odd", [None, 1, "text", ["text"], [[]], {"a": 1}, True, 10**400, float("nan")])
+def test_whatever_the_fact_file_took_is_compared_or_left_out(odd: Any) -> None:
+    latest = run("latest", points=[{"output_tok_s": 1.0, "accept_length": odd}])
+    assert latest in alike({"latest": latest, "history": [odd, latest]})
+    assert alike({"latest": odd, "history": [odd, {**run("a"), "points": odd}]}) == []
+    for name in run("a"):
+        assert isinstance(alike({"latest": run("a"), "history": [{**run("a"), name: odd}]}), list)
+    assert isinstance(alike({"latest": run("a"), "history": odd}), list)
+
+
+def test_run_with_points_that_are_none_is_left_out() -> None:
+    for points in ("text", 5, ["text"], [{"output_tok_s": 1}, None], {}):
+        assert alike({"latest": run("a"), "history": [run("b", points=points), run("a", points=[])]}) == [
+            run("a", points=[])
+        ]
+
+
 def test_text_of_a_damaged_fact_file_is_an_error_that_shows_it() -> None:
     with pytest.raises(AnsibleFilterError, match="error loading facts"):
         alike("error loading facts as JSON")

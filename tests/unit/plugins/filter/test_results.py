@@ -60,6 +60,32 @@ def test_no_results_give_only_the_names_of_the_columns(facts: dict[str, Any]) ->
     assert len(results(facts)) == 1
 
 
+HUGE = 10**400
+
+
+@pytest.mark.parametrize("odd", [None, 1, "text", [], ["text"], [[]], {}, {"a": 1}, True, HUGE, float("nan")])
+def test_whatever_the_fact_file_took_makes_a_table(odd: Any) -> None:
+    for name in run(1):
+        lines = results({"history": [{**run(1), name: odd}, run(3)]})
+        assert lines[1].startswith("2026-01-03") and "inf" not in str(lines) and "nan" not in str(lines)
+    for name in run(1)["points"][0]:
+        one = run(1)
+        one["points"] = [odd, {**one["points"][0], name: odd}]
+        assert len(results({"history": [one]})) in (2, 3)
+    assert results({"history": odd})[0].startswith("recorded")
+    assert results({"history": [odd, run(3)]})[-1].startswith("2026-01-03")
+
+
+def test_what_is_no_figure_is_a_dash() -> None:
+    odd = {
+        **run(1), "context": ["x"], "engine": "aiperf", "recorded_at": 5, "reasons": "text",
+        "points": ["text", {"concurrency": [8], "output_tok_s": HUGE, "ttft_median_ms": True, "completed": "32"}],
+    }  # fmt: skip
+    assert [line.split() for line in results({"history": [odd]})[1:]] == [["-"] * 8 + ["-/-", "no"]]
+    two_lines = {**run(2, valid=False), "reasons": ["one\ntwo", 3, None, ""]}
+    assert results({"history": [two_lines]})[2:] == ["  one two"]
+
+
 def test_text_of_a_damaged_fact_file_is_an_error_that_shows_it() -> None:
     with pytest.raises(AnsibleFilterError, match="error loading facts"):
         results("error loading facts as JSON")

@@ -139,6 +139,63 @@ def test_output_of_another_engine_is_kept_but_for_the_key(runs: list[Wanted]) ->
     assert any("does not tell accept_length" in warning for warning in point["warnings"])
 
 
+KEY = "sk-VERYSECRETKEY"
+
+
+@pytest.mark.parametrize(
+    "error", [f"HTTP 401 invalid key {KEY}", "x" * 290 + KEY, f"Traceback\n{{'Authorization': 'Bearer {KEY}'}}"]
+)
+def test_key_in_an_error_reaches_neither_the_file_nor_what_is_returned(runs: list[Wanted], error: str) -> None:
+    path = write(runs[0], errors=["", "", "", error], note=7, random_output_len=KEY)
+    found = collect(ENGINE, ASKED, runs[:1], True, ["VERYSECRETKEY", KEY])
+    # A reason ends with the 300th character.
+    assert "VERY" not in str(found) and "VERY" not in path.read_text()
+    (point,) = found.points
+    assert any("1 requests failed, the first with: " in reason and "****" in reason for reason in point["reasons"])
+    assert any(reason.endswith("random_output_len is ********, asked was 32") for reason in point["reasons"])
+
+
+def test_key_that_the_server_tells_of_itself_is_in_no_reason(runs: list[Wanted]) -> None:
+    write(runs[0], errors=["", "", "", f"denied: {KEY}"], server_info={"internal_states": [{"admin_api_key": KEY}]})
+    (point,) = collect(ENGINE, ASKED, runs[:1], True, []).points
+    assert "1 requests failed, the first with: denied: ********" in str(point["reasons"])
+
+
+def test_key_in_what_cannot_be_read_is_in_no_failure(runs: list[Wanted]) -> None:
+    def refuse(data: bytes, where: str) -> dict[str, Any]:
+        raise bench_collect.BenchmarkError(f"benchmark output in {where}: its schema is {KEY}")
+
+    write(runs[0])
+    found = collect(replace(ENGINE, figures=refuse), ASKED, runs[:1], True, [KEY])
+    assert found.failure is not None and found.failure.endswith("its schema is ********")
+
+
+@pytest.mark.parametrize("key", ["1", "12", "140", "5612", "0.91"])
+def test_key_of_digits_leaves_the_figures_as_they_are(runs: list[Wanted], key: str) -> None:
+    before = recording()
+    for engine in (ENGINE, replace(ENGINE, name="aiperf")):
+        path = write(runs[0], note=f"key {key}")
+        (point,) = collect(engine, ASKED, runs[:1], True, [key]).points
+        kept = json.loads(path.read_text())
+        assert {name: kept[name] for name in before if name != "server_info"} == {
+            name: value for name, value in before.items() if name != "server_info"
+        }
+        assert point["output_tok_s"] == before["output_throughput"]
+        assert kept["note"] == ("key ********" if len(key) >= 4 else f"key {key}")
+
+
+def test_output_that_is_nested_too_deep_is_a_failure_and_no_traceback(runs: list[Wanted]) -> None:
+    deep: Any = "the-key"
+    for _level in range(400):
+        deep = {"a": [deep]}
+    path = Path(ENGINE.output_path(runs[0].directory))
+    for name in ("server_info", "note"):
+        path.write_text(json.dumps({**recording(), name: 0})[:-1] + f', "{name}": {json.dumps(deep)}}}\n')
+        found = collect(ENGINE, ASKED, runs[:1], True, ["the-key"])
+        assert "the-key" not in str(found) and "the-key" not in path.read_text()
+        assert found.failure is None or "nested too deep" in found.failure
+
+
 # --- windows
 
 

@@ -133,6 +133,75 @@ def test_engines_may_stop_their_clocks_at_slightly_different_moments() -> None:
     assert judge({**recording(), "output_throughput": 140.15 / 1.04}, ASKED, 1, True)["valid"] is True
 
 
+ALL = [f"{statistic}_{name}_ms" for statistic in ("mean", "median", "p99") for name in ("ttft", "tpot", "itl")]
+
+
+def test_latencies_of_no_time_at_all_are_invalid() -> None:
+    assert judged(dict.fromkeys(ALL, 0))["reasons"] == [
+        "mean_ttft_ms is 0",
+        "median_ttft_ms is 0",
+        "p99_ttft_ms is 0",
+        "mean_tpot_ms is 0 with 128 tokens in 4 answers",
+    ]
+    assert judged({"median_ttft_ms": 0.0})["reasons"] == ["median_ttft_ms is 0"]
+    assert judged({"mean_tpot_ms": 0.0})["reasons"] == ["mean_tpot_ms is 0 with 128 tokens in 4 answers"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Several tokens in one read of the client.
+        {"median_itl_ms": 0.0},
+        {"mean_itl_ms": 0.0, "median_itl_ms": 0.0, "p99_itl_ms": 0.0},
+        {"median_tpot_ms": 0.0},
+    ],
+)
+def test_no_time_between_tokens_that_came_together_is_real(changes: dict[str, Any]) -> None:
+    assert judged(changes)["valid"] is True
+
+
+def test_answers_of_one_token_have_no_time_for_each_other_one() -> None:
+    asked = Parameters(concurrency=(1,), input_len=64, output_len=32, ignore_eos=False)
+    zero = {key: 0.0 for key in ALL if "ttft" not in key}
+    assert judged({**zero, "total_output_tokens": 4, "output_lens": [1] * 4}, asked)["reasons"] == []
+
+
+@pytest.mark.parametrize(("name", "median"), [("ttft", 23.41966599999523), ("tpot", 6.4), ("itl", 6.3)])
+def test_percentile_below_the_median_is_invalid(name: str, median: float) -> None:
+    keys = {f"median_{name}_ms": median}
+    assert judged({**keys, f"p99_{name}_ms": median * 0.9995})["valid"] is True
+    assert judged({**keys, f"p99_{name}_ms": median / 2})["reasons"] == [
+        f"p99_{name}_ms is {median / 2:g}, below the median with {median:g}"
+    ]
+
+
+def test_more_requests_than_asked_cannot_be_under_way() -> None:
+    assert judged({"concurrency": 1.04})["valid"] is True
+    assert judged({"concurrency": 1.06})["reasons"] == ["concurrency is 1.06, asked was 1"]
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (0.5, "accept_length is 0.5, but every step gives a token"),
+        (0, "accept_length is 0, but every step gives a token"),
+        (-2.0, "accept_length is -2, but every step gives a token"),
+        (float("nan"), "not a finite number: accept_length=nan"),
+        (float("inf"), "not a finite number: accept_length=inf"),
+        ("2.1", "not a finite number: accept_length=2.1"),
+        (True, "not a finite number: accept_length=True"),
+        (10**400, "not a finite number: accept_length=1000000000000000000000000000000000000000"),
+    ],
+)
+def test_speculative_decoding_accepts_a_token_a_step_at_least(told: Any, reason: str) -> None:
+    assert judged({"accept_length": told})["reasons"] == [reason]
+
+
+@pytest.mark.parametrize("told", [None, 1, 1.0, 0.9999999, 3.4])
+def test_length_that_can_be_accepted_is_believed(told: Any) -> None:
+    assert judged({"accept_length": told})["reasons"] == []
+
+
 def test_infinite_request_rate_is_what_bench_serving_writes_for_no_limit() -> None:
     assert recording()["request_rate"] == float("inf")
     assert judged({})["valid"] is True
@@ -188,6 +257,37 @@ def test_line_of_another_run_is_invalid(key: str, value: Any) -> None:
 def test_one_character_repeated_is_degenerate_output(stuck: str) -> None:
     reasons = judged({"generated_texts": [stuck, stuck, stuck, "fine text"]}, random_weights=False)["reasons"]
     assert reasons == [f"degenerate_output: 3 of 4 answers are only {stuck[0]!r} repeated"]
+
+
+@pytest.mark.parametrize(
+    ("text", "character"),
+    [
+        ("!!!!!!!!!\n", "!"),
+        ("\n\n" + "!" * 60 + "a", "!"),
+        ("! " * 30, "!"),
+        ("!\n!\t" * 10 + "ok", "!"),
+        (" " * 32, " "),
+        ("\n" * 8, "\n"),
+        (" " * 30 + "a", " "),
+        ("\x00" * 16, "\x00"),
+        ("\ufffd" * 31 + "x", "\ufffd"),
+    ],
+)
+def test_text_that_is_nearly_one_character_is_degenerate_too(text: str, character: str) -> None:
+    reasons = judged({"generated_texts": [text] * 4}, random_weights=False)["reasons"]
+    assert reasons == [f"degenerate_output: 4 of 4 answers are only {character!r} repeated"]
+
+
+@pytest.mark.parametrize(
+    "text", ["!!!!!!!", "! ! ! !", "       ", "!" * 9 + "a", "hello   \n\n\n  you\n", "a" + " " * 6, "1. a\n2. b\n3. c"]
+)
+def test_short_or_mixed_text_says_nothing_against_a_model(text: str) -> None:
+    assert judged({"generated_texts": [text] * 4}, random_weights=False)["valid"] is True
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_recorded_texts_are_not_degenerate(release: str) -> None:
+    assert judge(recording(release), ASKED, 1, random_weights=False)["reasons"] == []
 
 
 @pytest.mark.parametrize("texts", [["!" * 32, "!" * 32, "a b", "c d"], ["!!!!!!!"] * 4, ["ab" * 16] * 4])

@@ -149,6 +149,38 @@ def test_figures_that_are_none_are_null() -> None:
     assert experiment_state.figures({})["points"] == []
 
 
+HUGE = 10**400
+
+
+@pytest.mark.parametrize("odd", [1, "x", True, {"a": 1}, [1], ["x"], [None], HUGE, float("nan"), None])
+def test_record_of_any_shape_gives_figures_that_can_be_kept(odd: Any) -> None:
+    point = {
+        "concurrency": odd, "output_tok_s": odd, "ttft_p99_ms": odd, "accept_length": odd, "valid": odd,
+        "values": odd, "gpu": odd,
+    }  # fmt: skip
+    for record_ in (
+        {"id": odd, "valid": odd, "reasons": odd, "fingerprint": odd, "points": odd, "experiment": odd},
+        {
+            "id": "r",
+            "valid": True,
+            "points": [odd, point, {"values": {"output_tok_s": odd}, "gpu": [{"power_w": odd}]}],
+        },
+    ):
+        document = experiment_state.ended(fresh(), 1, "2026-01-01T00:00:00Z", record_)
+        json.dumps(document, allow_nan=False)
+        assert experiment_state.well_formed(document) == ""
+        for kept in document["trials"][0]["figures"]["points"]:
+            assert kept["output_tok_s"] in (None, 1) and kept["concurrency"] in (None, 1, HUGE)
+
+
+def test_figures_that_are_there_are_kept_beside_odd_ones() -> None:
+    [point] = experiment_state.figures(
+        {"points": [{"output_tok_s": HUGE, "tpot_p99_ms": 2, "values": {"output_tok_s": [1, HUGE, "2"]}, "gpu": 1}]}
+    )["points"]
+    assert (point["output_tok_s"], point["tpot_p99_ms"], point["values"]) == (None, 2, [1, None, None])
+    assert point["power_w"] == []
+
+
 def test_what_cannot_be_noted() -> None:
     document = fresh()
     for call, message in (
@@ -180,3 +212,107 @@ def test_document_of_another_shape_is_none_of_ours(change: dict[str, Any]) -> No
     assert experiment_state.well_formed([]) == "it is a list"
     lost = [{**one, "state": "lost"} for one in fresh()["trials"]]
     assert experiment_state.well_formed({**fresh(), "trials": lost}) == "missing or wrong: trials"
+
+
+def measured() -> dict[str, Any]:
+    """An experiment with a trial that is done."""
+    document = experiment_state.staged(fresh(), "x", 4)
+    document = experiment_state.begun(document, 1, "2026-01-01T00:00:00Z")[0]
+    made = record("r1", {8: 100.0}, "x", power=[200.0, None], ttft_p99_ms=3.5)
+    return experiment_state.ended(document, 1, "2026-01-01T00:05:00Z", made)
+
+
+def with_figures(**change: Any) -> dict[str, Any]:
+    """Its figures with another point."""
+    document = measured()
+    first = document["trials"][0]
+    point = {**first["figures"]["points"][0], **change}
+    point = {name: value for name, value in point.items() if value is not ...}
+    trials = [{**first, "figures": {**first["figures"], "points": [point]}}, *document["trials"][1:]]
+    return {**document, "trials": trials}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"output_tok_s": HUGE}, {"output_tok_s": float("nan")}, {"output_tok_s": "1"}, {"output_tok_s": ...},
+        {"ttft_p99_ms": []}, {"accept_length": "x"}, {"concurrency": "8"}, {"concurrency": ...}, {"concurrency": [8]},
+        {"concurrency": True}, {"valid": 1}, {"valid": ...}, {"values": None}, {"values": 3}, {"values": ["1"]},
+        {"values": ...}, {"power_w": [True]}, {"power_w": {}}, {"power_w": ...},
+    ],
+)  # fmt: skip
+def test_damaged_figures_are_found(change: dict[str, Any]) -> None:
+    assert experiment_state.well_formed(with_figures()) == ""
+    allowed = change == {"concurrency": ...}
+    assert experiment_state.well_formed(with_figures(**change)) == ("" if allowed else "missing or wrong: trials")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"figures": 1}, {"figures": {}}, {"figures": {"points": {}}}, {"figures": {"points": [1]}}, {"figures": ...},
+        {"record_id": 3}, {"record_id": ...}, {"number": True}, {"number": 0}, {"number": 1.0}, {"seed": -1},
+        {"skipped": 0}, {"began_at": 5}, {"began_at": "yesterday"}, {"ended_at": "2026-13-01T00:00:00Z"},
+        {"began_at": ...}, {"state": ["done"]}, {"interruptions": None},
+    ],
+)  # fmt: skip
+def test_damaged_trial_is_found(change: dict[str, Any]) -> None:
+    document = measured()
+    first = {name: one for name, one in {**document["trials"][0], **change}.items() if one is not ...}
+    damaged = {**document, "trials": [first, *document["trials"][1:]]}
+    assert experiment_state.well_formed(damaged) == "missing or wrong: trials"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"release": "4"}, {"release": ...}, {"release": True}, {"settings": {}}, {"settings": {**BASE, "env": []}},
+        {"settings": {**BASE, "backend": 3}}, {"settings": {**BASE, "args": {"x": float("inf")}}}, {"differences": -1},
+        {"state": "done"}, {"state": {}}, {"name": None},
+    ],
+)  # fmt: skip
+def test_damaged_candidate_is_found(change: dict[str, Any]) -> None:
+    document = measured()
+    first = {name: one for name, one in {**document["candidates"][0], **change}.items() if one is not ...}
+    damaged = {**document, "candidates": [first, document["candidates"][1]]}
+    assert experiment_state.well_formed(damaged) == "missing or wrong: candidates"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": []}, {"labels": {"A": 3}}, {"why": None}, {"configurations": {"a": {}}}, {"configurations": []},
+        {"result": 1}, {"result": {"winner": 3}}, {"result": {"verdict": []}}, {"result": {"score": float("nan")}},
+        {"kind": "other"}, {"kind": []}, {"original_release": "3"}, {"original_release": True}, {"finished": 1},
+        {"parameters": {"x": float("inf")}}, {"base": {"args": {}}}, {"served": "yes"}, {"not_served": 1},
+    ],
+)  # fmt: skip
+def test_damaged_part_of_an_experiment_is_named(change: dict[str, Any]) -> None:
+    document = {
+        **measured(),
+        "labels": {"A": "x"},
+        "why": "",
+        "configurations": {"a": BASE, "b": BASE},
+        "result": {"winner": "y", "verdict": "faster", "why": "x", "score": None},
+    }
+    assert experiment_state.well_formed(document) == ""
+    assert experiment_state.well_formed({**document, **change}) == f"missing or wrong: {next(iter(change))}"
+
+
+def test_parts_that_do_not_belong_together_are_told() -> None:
+    document = measured()
+    candidates, trials = document["candidates"], document["trials"]
+    for change, why in (
+        ({"trials": []}, "it has no trials"),
+        ({"trials": [], "candidates": []}, "it has no trials"),
+        ({"trials": [*trials, trials[0]]}, "two trials have one number"),
+        ({"candidates": [*candidates, candidates[0]]}, "two candidates have one name"),
+        ({"candidates": candidates[:1]}, "a trial is of no candidate"),
+        (
+            {"candidates": [{**candidates[0], "release": None}, candidates[1]]},
+            "a candidate is staged without a release",
+        ),
+        ({"kind": "explain"}, "missing or wrong: configurations"),
+        ({"result": {"winner": "z"}}, "the winner is no candidate"),
+    ):
+        assert experiment_state.well_formed({**document, **change}) == why

@@ -157,6 +157,42 @@ def test_what_is_called_a_secret_is_hidden_among_arguments_and_variables(name: s
     assert entry["a"] == 5
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["GITHUB_PAT", "MY_AUTH", "PROXY_AUTHORIZATION", "githubPat", "SECRET_NAME", "HF_TOKEN_2", "DB_PWD", "API_KEY_OLD"],
+)
+def test_other_names_of_secrets_are_known(name: str) -> None:
+    for where in ("args", "env"):
+        [entry] = differences(run(context={where: {name: "plain-words"}}), run())
+        assert (entry["a"], entry["b"]) == ("<redacted>", "(absent)")
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_LIBRARY_PATH", "AUTHOR", "TOKENIZERS_PARALLELISM", "PWD", "speculative-token-map", "COMPASS"]
+)
+def test_names_that_only_look_so_are_shown(name: str) -> None:
+    [entry] = differences(run(context={"env": {name: "plain-words"}}), run())
+    assert entry["a"] == "plain-words"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "http://u:pw-word@h", "x http://u:pw-word@h/path y", ["http://u:pw-word@h"], {"a": {"b": "http://u:pw-word@h"}},
+        {"inner": {"client_secret": "pw-word"}}, '{"hfToken": "pw-word"}', 'TOKEN="pw-word"', "S3_SECRET='pw-word x'",
+    ],
+)  # fmt: skip
+def test_secrets_within_values_are_not_shown(value: Any) -> None:
+    for where in ("args", "env", "model"):
+        shown = str(differences(run(context={where: {"A": value}}), run()))
+        assert "<redacted>" in shown and "pw-word" not in shown
+
+
+def test_address_with_a_user_alone_is_shown() -> None:
+    [entry] = differences(run(context={"env": {"A": "http://user@h"}}), run(context={"env": {"A": None}}))
+    assert (entry["a"], entry["b"]) == ("http://user@h", "(absent)")
+
+
 def test_release_of_an_engine_of_its_own_is_told_once() -> None:
     old, new = ({"name": "aiperf", "version": version} for version in ("0.13.0", "0.14.0"))
     assert told(run(engine=old), run(engine=new)) == [("engine", "version", "0.13.0", "0.14.0")]

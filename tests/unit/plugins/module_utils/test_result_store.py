@@ -237,6 +237,28 @@ def test_waiting_for_another_writer_ends(tmp_path: Path) -> None:
     record(str(tmp_path), made("1"), lock_timeout_s=0.1)
 
 
+def test_lock_that_cannot_be_taken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Any, *_rest: Any) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(result_store.file_lock.os, "open", refused)
+    with pytest.raises(StoreError) as error:
+        record(str(tmp_path), made("1"))
+    assert str(error.value) == (
+        f"fact file in {tmp_path}: its lock {tmp_path}/.sglang.fact.lock cannot be taken: Permission denied; make that "
+        "file readable, or the directory writable where it is not there"
+    )
+
+
+def test_file_beside_the_fact_file_that_is_in_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str, data: bytes, mode: int) -> None:
+        raise PermissionError(13, "Permission denied", f"{tmp_path}/.sglang.fact.x.tmp")
+
+    monkeypatch.setattr(result_store, "write_atomic", refused)
+    with pytest.raises(StoreError, match=r"Permission denied \(.*/\.sglang\.fact\.x\.tmp\); make the directory"):
+        record(str(tmp_path), made("1"))
+
+
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     program = (
         "import json, sys\n"
