@@ -39,7 +39,8 @@ def sides(
     """A, B and a sentence about what differs.
 
     :param about: `autotune_gate`, `backend`, `sglang_version`, `env.NAME` or a launch argument.
-    :param values: two values, or one, which becomes B against what the base has now. None for the gate: A off, B on.
+    :param values: two values, or one, which becomes B against what the base has now. None or an empty list for the gate
+        and for a flag that takes no value: A off, B on.
     :param enabled_by: who lets the release tune the backend: upstream, patch, none; None to go by what is known of the
         release.
 
@@ -55,7 +56,8 @@ def sides(
         if values not in (None, []):
             raise ExperimentError(f"reading ab_values: {GATE} is off and on; leave ab_values out")
         return _gate(base, enabled_by)
-    a, b = _two(values, about.strip())
+    switch = _switch(name, base.get("sglang_version")) if what == "args" and values in (None, []) else None
+    a, b = _two(values, about.strip()) if switch is None else switch
     left = dict(base) if a is _CURRENT else settings_of.merge(base, _overlay(what, name, a), "side A")
     right = settings_of.merge(base, _overlay(what, name, b), "side B")
     changes = settings_of.differences(left, right)
@@ -101,9 +103,21 @@ def _two(values: Any, about: str) -> tuple[Any, Any]:
     if isinstance(values, (list, tuple)) and len(values) == 1:
         return _CURRENT, values[0]
     raise ExperimentError(
-        f"reading ab_values: {about[:100]} needs one or two values in a list; give for example "
+        f"reading ab_values: {about[:100]} takes a value, so it needs one or two values in a list; give for example "
         "-e '{\"ab_values\": [1, 64]}'"
     )
+
+
+def _switch(name: str, version: str | None) -> tuple[bool | None, bool] | None:
+    """The values that switch a flag off and on, None for one that takes a value or that no release is known to have.
+
+    A flag without a negative form is off when it is left out.
+    """
+    wanted = version if version in releases.known() else releases.newest()
+    flag = releases.get(str(wanted)).flags.get(name)
+    if flag is None or flag.takes_value:
+        return None
+    return (False if flag.negatable else None), True
 
 
 def _gate(base: Mapping[str, Any], enabled_by: str | None) -> tuple[Side, Side, str]:

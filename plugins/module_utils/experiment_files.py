@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_state, file_lock
+from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_resume, experiment_state, file_lock
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
@@ -109,7 +109,7 @@ def others(root: str, name: str) -> list[dict[str, Any]]:
 
 
 def unfinished(root: str, name: str) -> list[dict[str, Any]]:
-    """What another play left half done, with what to do about it."""
+    """What another play left half done, with what to do about it: trials, or what is to serve in the end."""
     return [
         {
             "id": document["id"],
@@ -119,11 +119,12 @@ def unfinished(root: str, name: str) -> list[dict[str, Any]]:
             "original_release": document.get("original_release"),
             "waiting": len(experiment_state.waiting(document)),
             "trials": len(document["trials"]),
-            "todo": f"run the same {document['kind']} again to go on with it, or give it up with "
-            f"tokforge.sglang.experiment (action: abandon, id: {document['id']})",
+            "todo": f"run the same {document['kind']} again to go on with it, or give up all with "
+            f"-e sglang_experiment_abandon=true (this one with action: abandon, id: {document['id']} of "
+            "tokforge.sglang.experiment)",
         }
         for document in others(root, name)
-        if not document["finished"] and not document["abandoned"]
+        if experiment_resume.is_open(document)
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import experiment_run, experiment_state
 
 _LONGEST_REASON = 2000
+_GIVEN_UP = "it was given up before it served"
 
 
 def served(document: Mapping[str, Any], failure: str = "") -> dict[str, Any]:
@@ -26,6 +27,24 @@ def served(document: Mapping[str, Any], failure: str = "") -> dict[str, Any]:
 def is_served(document: Mapping[str, Any]) -> bool:
     """Whether what is to serve after the experiment was seen to serve. Files of before this was noted count as such."""
     return document["finished"] is True and document.get("served", True) is True
+
+
+def is_open(document: Mapping[str, Any]) -> bool:
+    """Whether a play died in it and nobody gave it up. A winner that was told not to serve is an end."""
+    told = document["finished"] is True and bool(document.get("not_served"))
+    return not (document["abandoned"] is True or told or is_served(document))
+
+
+def given_up(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document when nobody goes on with it, until the same is asked for again.
+
+    A winner that came out already and was not seen to serve is told not to serve: what served before does.
+    """
+    found = {**document, "abandoned": True}
+    chosen = document["result"] is not None and experiment_run.serves(document) != document["original_release"]
+    if document["finished"] is True and chosen and is_open(document):
+        found["not_served"] = _GIVEN_UP
+    return found
 
 
 def served_before(documents: Iterable[Mapping[str, Any]], current: int | None, proven: int | None) -> int | None:

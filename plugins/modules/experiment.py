@@ -36,7 +36,7 @@ options:
   action:
     description:
       - V(look) tells in RV(original_release) what served before the experiments. It is O(original_release), unless that
-        is a candidate that an interrupted play left.
+        is a candidate that an interrupted play left. RV(unfinished) are the experiments that were interrupted.
       - V(begin) makes the experiment, or takes up one that was interrupted, and returns the trials to do.
       - V(staged) notes the release of O(candidate), or with O(reason) that it is not supported.
       - V(trial_begin) notes that trial O(number) runs now. RV(skip) says that it must not.
@@ -46,7 +46,8 @@ options:
         experiment finished when no trial is left.
       - V(served) notes that what is to serve after a finished experiment serves. Until then RV(served) is false.
         With O(reason) it notes that the winner does not, which the fact file tells then.
-      - V(abandon) gives an interrupted experiment up.
+      - V(abandon) gives an interrupted experiment up. When its winner came out and was not seen to serve, and
+        O(facts_dir) is given, the fact file tells so. It starts and stops nothing.
     type: str
     choices: [look, begin, staged, trial_begin, trial_end, next, conclude, served, abandon]
     required: true
@@ -109,8 +110,8 @@ options:
     description: The record that a trial made. It is read from the fact file.
     type: str
   facts_dir:
-    description: Directory of the fact file, for O(record_id), for an explanation that names records, and for
-      O(action=begin) to see which records of an interrupted experiment are still there.
+    description: Directory of the fact file, for O(record_id), for an explanation that names records, for
+      O(action=begin) to see which records of an interrupted experiment are still there, and for O(action=abandon).
     type: path
   metric:
     description: The figure that the sides of an A/B run are compared by, for O(action=conclude).
@@ -281,8 +282,9 @@ trial:
   returned: O(action=trial_begin) or O(action=trial_end)
   type: dict
 unfinished:
-  description: Other experiments that were interrupted, with C(id), C(kind), C(original_release) and C(todo).
-  returned: O(action=begin)
+  description: Experiments that were interrupted, with C(id), C(kind), C(original_release) and C(todo).
+    A begin leaves out its own.
+  returned: O(action=begin) or O(action=look)
   type: list
   elements: dict
 lost:
@@ -359,7 +361,7 @@ def begin(module: AnsibleModule, now: str) -> tuple[dict[str, Any] | None, dict[
 
 
 def look(module: AnsibleModule) -> dict[str, Any]:
-    """What served before the experiments."""
+    """What served before the experiments, and which of them were interrupted."""
     root = module.params["root"]
     try:
         proven = release_store.last_proven(root)
@@ -367,7 +369,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
         raise ExperimentError(str(error), **error.facts) from error
     documents = experiment_files.others(root, "")
     found = experiment_resume.served_before(documents, module.params["original_release"], proven)
-    return {"changed": False, "original_release": found}
+    return {"changed": False, "original_release": found, "unfinished": experiment_files.unfinished(root, "")}
 
 
 def has_release(root: str) -> Callable[[int], bool]:
@@ -411,14 +413,15 @@ def change(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tuple[
         return after, {"trial": experiment_state.trial(after, number)}
     if action == "next":
         return experiment_run.extended(before), {}
-    if action == "served":
-        after = experiment_resume.served(before, given["reason"])
-        if after.get("not_served") != before.get("not_served", "") and not module.check_mode:
-            put_into_facts(given["facts_dir"], after, None)
-        return after, {}
     if action == "conclude":
         return conclude(module, before, now)
-    return {**before, "abandoned": True}, {}
+    after = (
+        experiment_resume.served(before, given["reason"]) if action == "served" else experiment_resume.given_up(before)
+    )
+    told_otherwise = after.get("not_served", "") != before.get("not_served", "")
+    if told_otherwise and given["facts_dir"] is not None and not module.check_mode:
+        put_into_facts(given["facts_dir"], after, None)
+    return after, {}
 
 
 def conclude(module: AnsibleModule, before: Mapping[str, Any], now: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +78,16 @@ with ThreadPoolExecutor(asked.max_concurrency) as pool:
     began = time.monotonic()
     found = list(pool.map(request, range(asked.num_prompts)))
 took = time.monotonic() - began
+waited = [1000 * seconds for seconds, _text in found]
 n, out, prompt = asked.num_prompts, asked.random_output_len, asked.random_input_len
 result = json.loads(pathlib.Path({str(RECORDING)!r}).read_text())
 result.update(
     completed=n, duration=took, total_input_tokens=prompt * n, total_output_tokens=out * n,
     input_lens=[prompt] * n, output_lens=[out] * n, errors=[""] * n, generated_texts=[text for _time, text in found],
     output_throughput=out * n / took, input_throughput=prompt * n / took, total_throughput=(out + prompt) * n / took,
-    request_throughput=n / took, max_concurrency=asked.max_concurrency, median_ttft_ms=1000 * statistics.median(
-        seconds for seconds, _text in found), random_input_len=prompt, random_output_len=out,
+    request_throughput=n / took, max_concurrency=asked.max_concurrency, concurrency=sum(waited) / 1000 / took,
+    mean_ttft_ms=statistics.mean(waited), median_ttft_ms=statistics.median(waited), p99_ttft_ms=max(waited),
+    random_input_len=prompt, random_output_len=out,
 )
 with open(asked.output_file, "a") as handle:
     handle.write(json.dumps(result) + "\\n")
@@ -111,9 +114,22 @@ PLAY = """
         release: "{{ releases[item.name] | default(omit) }}"
         reason: "{{ omit if item.name in releases else '64 ranks need 64 GPUs, and the machine has 0' }}"
       loop: "{{ __sglang_experiment.candidates | rejectattr('staged') }}"
+    # Planned anew, what was not supported would be looked at again.
+    - name: Take what they are now for what was planned
+      tokforge.sglang.experiment:
+        root: "{{ sglang_root }}"
+        action: next
+        id: "{{ __sglang_experiment.id }}"
+      register: given
+      when: __sglang_experiment.candidates | rejectattr('staged') | length > 0
+    - name: Keep it
+      ansible.builtin.set_fact:
+        __sglang_experiment: "{{ given }}"
+      when: given is not skipped
     - name: Try
       ansible.builtin.include_role:
         name: tokforge.sglang.sglang_experiment
+        tasks_from: carry_out
 """
 
 
@@ -123,6 +139,8 @@ class Site:
     def __init__(self, directory: Path, args: dict[str, Any]) -> None:
         self.args = args
         self.root, self.play = directory / "r", directory / "play.yml"
+        self.inventory = directory / "hosts"
+        self.inventory.write_text("[sglang]\nlocalhost\n")
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
         python = self.root / "venvs/one/bin/python"
@@ -156,12 +174,15 @@ class Site:
         content = release_store.Content("one", VERSION, "auto", argv, {}, str(self.root), model, every)
         return release_store.stage(str(self.root), content, "2026-11-30T00:00:00Z").release
 
-    def trials(self) -> list[dict[str, Any]]:
-        """The trials of the only experiment as they are noted; none before it has begun."""
+    def experiment(self) -> dict[str, Any]:
+        """The only experiment as it is noted; nothing before it has begun."""
         files = list((self.root / "state/experiments").glob("*.json"))
-        if not files:
-            return []
-        found: list[dict[str, Any]] = json.loads(files[0].read_text())["trials"]
+        found: dict[str, Any] = json.loads(files[0].read_text()) if files else {}
+        return found
+
+    def trials(self) -> list[dict[str, Any]]:
+        """The trials of the only experiment; none before it has begun."""
+        found: list[dict[str, Any]] = self.experiment().get("trials", [])
         return found
 
     def variables(self, **more: Any) -> dict[str, Any]:
@@ -185,11 +206,15 @@ class Site:
             **more,
         }
 
-    def start(self, *options: str, **more: Any) -> subprocess.Popen[str]:
-        """A play that has begun, in a process group of its own."""
-        command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,"]
-        command += ["-e", json.dumps(self.variables(**more)), *options, str(self.play)]
+    def start(
+        self, *options: str, playbook: str | None = None, env: Mapping[str, str] | None = None, **more: Any
+    ) -> subprocess.Popen[str]:
+        """A play that has begun, in a process group of its own: that of this file, or a playbook of the collection."""
+        command = [sys.executable, "-m", "ansible", "playbook", "-i", str(self.inventory)]
+        play = self.play if playbook is None else CHECKOUT / "playbooks" / playbook
+        command += ["-e", json.dumps(self.variables(**more)), *options, str(play)]
         environment = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"}
+        environment.update(env or {})
         return subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -200,8 +225,11 @@ class Site:
             start_new_session=True,
         )
 
-    def run(self, *options: str, **more: Any) -> tuple[int, str]:
-        process = self.start(*options, **more)
+    def run(
+        self, *options: str, playbook: str | None = None, env: Mapping[str, str] | None = None, **more: Any
+    ) -> tuple[int, str]:
+        """A play to its end: its exit status and what it printed."""
+        process = self.start(*options, playbook=playbook, env=env, **more)
         output, _none = process.communicate(timeout=540)
         return process.returncode, output
 

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from experimenting import BASE_ARGS, SUPERVISORD, Site, changed, with_releases
@@ -22,7 +23,7 @@ IN_FULL = pytest.mark.skipif(os.environ.get("TOKFORGE_TEST_FULL") != "1", reason
 
 pytestmark = pytest.mark.skipif(not SUPERVISORD.exists(), reason=f"{SUPERVISORD} is not there")
 
-SWEEP = {
+SWEEP: dict[str, Any] = {
     "sglang_experiment_kind": "sweep",
     "sglang_sweep_confirm_starts": 0,
     "sglang_sweep_candidates": [
@@ -42,7 +43,28 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.end()
 
 
-def test_sweep_survives_every_bad_candidate_is_killed_goes_on_and_lets_the_best_serve(site: Site) -> None:
+def gives_up(site: Site) -> None:
+    """A play was killed while a candidate served: give it up, in check mode, for good, and once more."""
+    left, serving = site.experiment(), site.current()
+    assert (left["finished"], left["abandoned"]) == (False, False) and serving != site.original
+    # The request need not be repeated, and any of the playbooks does.
+    code, output = site.run("--check", playbook="benchmark.yml", sglang_experiment_abandon=True)
+    assert code == 0 and changed(output) >= 2, output
+    assert f"Would give up {left['id']}; release 1, which served before, would serve" in " ".join(output.split())
+    assert (site.experiment(), site.current()) == (left, serving)
+    code, output = site.run("-e", "sglang_experiment_abandon=true", playbook="sweep.yml")
+    assert code == 0, output
+    assert f"Gave up {left['id']}; release 1, which served before, serves" in " ".join(output.split())
+    given_up = site.experiment()
+    assert (given_up["abandoned"], given_up["finished"], given_up["trials"]) == (True, False, left["trials"])
+    assert (site.current(), release_store.last_proven(str(site.root))) == (site.original, site.original)
+    assert site.serves()
+    code, output = site.run(playbook="explain.yml", sglang_experiment_abandon=True)
+    assert (code, changed(output)) == (0, 0), output
+    assert "No experiment is unfinished; release 1 is current" in " ".join(output.split())
+
+
+def test_sweep_survives_every_bad_candidate_is_killed_given_up_goes_on_and_lets_the_best_serve(site: Site) -> None:
     asked = with_releases(
         site,
         SWEEP,
@@ -54,18 +76,23 @@ def test_sweep_survives_every_bad_candidate_is_killed_goes_on_and_lets_the_best_
     )
     process = site.start(**asked)
     deadline = time.monotonic() + 120
-    while len([one for one in site.trials() if one["state"] != "waiting"]) < 3 and time.monotonic() < deadline:
+    # Until the original has been measured and a candidate is to serve.
+    while site.current() == site.original and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     done = {one["number"]: one for one in site.trials() if one["state"] in ("done", "failed", "invalid")}
-    assert len(done) >= 2
+    assert done[1]["candidate"] == "original"
+    gives_up(site)
+    # The same request takes it up again.
     code, output = site.run(**asked)
     assert code == 0, output
     # What was done before the kill is not done again.
     again = {one["number"]: one for one in site.trials()}
     assert {number: again[number] for number in done} == done
+    assert site.experiment()["abandoned"] is False
     sweep = site.facts()["sweeps"][-1]
     states = {one["name"]: one["state"] for one in sweep["candidates"]}
     assert states == {
@@ -89,6 +116,33 @@ def test_sweep_survives_every_bad_candidate_is_killed_goes_on_and_lets_the_best_
     assert (latest["experiment"], latest["context"]["args"]["max-running-requests"]) == (None, 8)
     code, output = site.run(**asked)
     assert (code, changed(output)) == (0, 0), output
+
+
+@IN_FULL
+def test_winner_serves_after_it_met_the_original_alone(site: Site) -> None:
+    alone = {**SWEEP, "sglang_sweep_candidates": [SWEEP["sglang_sweep_candidates"][3]]}
+    sound = {"sglang_ready_output_check": False, "sglang_sweep_confirm_starts": 5}
+    asked = with_releases(site, {**alone, **sound}, original={}, good={"max-running-requests": 8})
+    code, output = site.run(**asked)
+    assert code == 0, output
+    trials = site.trials()
+    confirming = [one for one in trials if one["stage"] == 2]
+    assert [one["candidate"] for one in trials[:2]] == ["original", "good"] and len(trials) == 12
+    # The order of an A/B run, so that a machine that gets warmer meets both alike.
+    order = ["original", "good", "good", "original", "good", "original", "original", "good", "good", "original"]
+    assert [one["candidate"] for one in confirming] == order
+    facts = site.facts()
+    sweep, compared = facts["sweeps"][-1], facts["comparisons"][-1]
+    assert (sweep["winner"], sweep["verdict"], sweep["finished"]) == ("good", "faster", True)
+    assert (sweep["comparison_id"], compared["kind"]) == (compared["id"], "sweep")
+    # Only those trials are compared, and not the one that made it the winner.
+    of_winner = [one["record_id"] for one in confirming if one["candidate"] == "good"]
+    assert (compared["b"]["ids"], compared["a"]["starts"]) == (of_winner, 5)
+    # Eight at once instead of two.
+    assert compared["points"][0]["change_percent"] > 100
+    assert (site.arguments()["max-running-requests"], facts["latest"]["experiment"]) == (8, None)
+    assert release_store.last_proven(str(site.root)) == site.current()
+    assert site.serves()
 
 
 @IN_FULL

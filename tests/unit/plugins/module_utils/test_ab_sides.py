@@ -12,6 +12,8 @@ import pytest
 from ansible_collections.tokforge.sglang.plugins.module_utils import ab_sides, experiment_settings
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 
+OWNED = ab_sides.launch_plan.OWNERS
+
 
 def base(version: str | None = "0.5.23", **more: Any) -> dict[str, Any]:
     """Settings to start from."""
@@ -91,6 +93,35 @@ def test_one_value_is_held_against_what_is_there_or_its_absence() -> None:
     assert (a.label, b.label) == ("page-size=1", "no page-size")
 
 
+@pytest.mark.parametrize("values", [None, []])
+@pytest.mark.parametrize("version", ["0.5.23", "0.9.0", None])
+def test_switch_needs_no_values(values: Any, version: str | None) -> None:
+    a, b, why = ab_sides.sides(base(version), "disable_cuda_graph", values)
+    assert (a.settings, b.settings) == (base(version), base(version, args={"disable-cuda-graph": True}))
+    assert (a.label, b.label) == ("no disable-cuda-graph", "disable-cuda-graph")
+    assert why == "A is no disable-cuda-graph, B is disable-cuda-graph"
+
+
+def test_switch_that_the_base_has_on_is_off_in_a() -> None:
+    on = base(args={"disable-cuda-graph": True, "page-size": 16})
+    a, b, _why = ab_sides.sides(on, "--disable-cuda-graph")
+    assert (a.settings, b.settings) == (base(args={"page-size": 16}), on)
+
+
+def test_values_of_a_switch_count_when_they_are_given() -> None:
+    a, b, _why = ab_sides.sides(base(), "disable-cuda-graph", [True, False])
+    assert (a.settings["args"], b.settings["args"]) == ({"disable-cuda-graph": True}, {"disable-cuda-graph": False})
+    assert (a.label, b.label) == ("disable-cuda-graph", "no disable-cuda-graph")
+
+
+def test_switch_with_a_negative_form_is_off_by_that() -> None:
+    # Left out, it is what the release has by default.
+    known = ab_sides.releases.get("0.5.23").flags.values()
+    name = next(flag.name for flag in known if flag.negatable and not flag.takes_value and flag.name not in OWNED)
+    a, b, _why = ab_sides.sides(base(), name)
+    assert (a.settings["args"], b.settings["args"]) == ({name: False}, {name: True})
+
+
 @pytest.mark.parametrize(
     ("about", "values", "key", "found"),
     [
@@ -112,7 +143,9 @@ def test_other_things_with_two_values(about: str, values: list[Any], key: str, f
         ("  ", [1], "names nothing"),
         (["x"], [1], "names nothing"),
         ("page-size", None, "needs one or two values"),
-        ("page-size", [], "needs one or two values"),
+        ("page-size", [], "takes a value, so it needs one or two values"),
+        ("env.NCCL_P2P_LEVEL", None, "needs one or two values"),
+        ("backend", [], "needs one or two values"),
         ("page-size", [1, 2, 3], "needs one or two values"),
         ("page-size", "12", "needs one or two values"),
         ("page-size", [8, "8"], "both sides have the same page-size"),

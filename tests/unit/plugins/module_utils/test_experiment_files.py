@@ -17,6 +17,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     experiment_settings,
     experiment_state,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.candidates import Candidate
+from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_plan import rounds
 from ansible_collections.tokforge.sglang.plugins.module_utils.experiment_settings import ExperimentError
 
 BASE = experiment_settings.base({})
@@ -25,6 +27,8 @@ BASE = experiment_settings.base({})
 def document(number: int = 0, **change: Any) -> dict[str, Any]:
     """An experiment of its own for each number."""
     found = experiment_state.new("ab", {"ab": f"flag-{number}"}, BASE, {}, 3, f"2026-01-01T00:00:{number:02d}Z")
+    found = experiment_state.with_candidates(found, [Candidate("A", BASE)])
+    found = experiment_state.with_trials(found, rounds(["A"], 1), 1)
     return {**found, **change}
 
 
@@ -88,12 +92,23 @@ def test_missing_experiment_says_what_to_do(root: str) -> None:
 
 
 def test_half_done_experiments_of_other_requests_are_told(root: str) -> None:
-    for one in (document(1), document(2, finished=True), document(3, abandoned=True), document(4)):
+    ended = {"finished": True, "served": False}
+    for one in (
+        document(1),
+        document(2, finished=True),
+        document(3, abandoned=True),
+        document(4),
+        document(5, **ended),
+        document(6, **ended, not_served="it crashes"),
+        document(7, **ended, abandoned=True),
+    ):
         experiment_files.write(root, one)
     found = experiment_files.unfinished(root, document(4)["id"])
-    assert [one["request"] for one in found] == [{"ab": "flag-1"}]
+    # Of flag-5 what is to serve was not seen to serve. Of flag-6 that is told.
+    assert [one["request"] for one in found] == [{"ab": "flag-1"}, {"ab": "flag-5"}]
     assert found[0]["original_release"] == 3
     assert f"action: abandon, id: {document(1)['id']}" in found[0]["todo"]
+    assert "-e sglang_experiment_abandon=true" in found[0]["todo"]
 
 
 def test_oldest_files_go_those_that_are_done_with_first(root: str) -> None:

@@ -155,10 +155,16 @@ def test_other_half_done_experiment_is_told_until_it_is_given_up(
     other = begin(capsys, tmp_path, request={"ab": "backend", "ab_values": ["triton"]})
     assert [one["id"] for one in other["unfinished"]] == [first] and f"id: {first}" in warned(other)
     assert other["unfinished"][0]["original_release"] == 3
+    looked = run(capsys, tmp_path, "look", original_release=5)
+    assert {one["id"] for one in looked["unfinished"]} == {first, other["id"]} and looked["changed"] is False
+    path = Path(experiment_files.path_of(str(tmp_path), first))
+    before = path.read_bytes()
+    assert run(capsys, tmp_path, "abandon", True, id=first)["changed"] is True and path.read_bytes() == before
     assert run(capsys, tmp_path, "abandon", id=first)["changed"] is True
     assert run(capsys, tmp_path, "abandon", id=first)["changed"] is False
     quiet = begin(capsys, tmp_path, request={"ab": "backend", "ab_values": ["triton"]})
     assert quiet["unfinished"] == []
+    assert [one["id"] for one in run(capsys, tmp_path, "look")["unfinished"]] == [other["id"]]
     # The same call takes it up again.
     assert len(begin(capsys, tmp_path)["trials"]) == 4
 
@@ -280,6 +286,37 @@ def test_winner_that_does_not_serve_is_told_until_it_does(capsys: pytest.Capture
     assert (done["served"], done["result"]["verdict"]) == (True, "faster")
     assert [one["verdict"] for one in (result_store.read(facts) or {})["sweeps"]] == ["faster"]
     assert run(capsys, tmp_path, "served", id=name, facts_dir=facts)["changed"] is False
+
+
+def test_winner_that_is_given_up_before_it_serves_is_told_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = {"kind": "sweep", "request": {"grid": {"args": {"page-size": [16]}}}, "parameters": {"rounds": 1}}
+    name, facts = finished(capsys, tmp_path, {"original": 100.0, "page-size=16": 130.0}, **given)
+    run(capsys, tmp_path, "staged", id=name, candidate="page-size=16", release=8)
+    run(capsys, tmp_path, "conclude", id=name, facts_dir=facts)
+    looked = run(capsys, tmp_path, "look", original_release=8)
+    assert (looked["original_release"], [one["id"] for one in looked["unfinished"]]) == (3, [name])
+    for check_mode, verdict in ((True, "faster"), (False, "does_not_serve")):
+        given_up = run(capsys, tmp_path, "abandon", check_mode, id=name, facts_dir=facts)
+        assert given_up["changed"] is True
+        assert [one["verdict"] for one in (result_store.read(facts) or {})["sweeps"]] == [verdict]
+    assert "it was given up before it served" in (result_store.read(facts) or {})["sweeps"][0]["why"]
+    assert run(capsys, tmp_path, "abandon", id=name, facts_dir=facts)["changed"] is False
+    assert run(capsys, tmp_path, "look", original_release=8)["unfinished"] == []
+    # The same call lets it serve after all.
+    again = begin(capsys, tmp_path, facts_dir=facts, **given)
+    assert (again["serves"], again["served"], again["trials"]) == (8, False, [])
+    assert run(capsys, tmp_path, "served", id=name, facts_dir=facts)["result"]["verdict"] == "faster"
+
+
+def test_original_that_is_given_up_has_nothing_to_tell(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name, facts = finished(capsys, tmp_path, {"A": 100.0, "B": 150.0})
+    run(capsys, tmp_path, "conclude", id=name, facts_dir=facts)
+    before = Path(facts, "sglang.fact").read_bytes()
+    assert run(capsys, tmp_path, "abandon", id=name, facts_dir=facts)["changed"] is True
+    assert Path(facts, "sglang.fact").read_bytes() == before
+    assert run(capsys, tmp_path, "look")["unfinished"] == []
 
 
 def test_explanation_is_recorded_and_compares_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
