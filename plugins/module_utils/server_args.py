@@ -21,6 +21,9 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.flags import Flag,
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 from ansible_collections.tokforge.sglang.plugins.module_utils.releases import Release
 
+# SGLang logs what its ranks do at level info (launch_server 0.5.10 to 0.5.23).
+_TELLING_LEVELS = ("info", "debug")
+
 # Flags that a role variable of ours decides; a second source would let the two disagree.
 OWNED = {
     "host": "sglang_host",
@@ -148,6 +151,11 @@ def _problem(name: str, value: Any, flag: Flag | None, release: Release) -> str 
         return "--config names a file with more arguments, a second source; write them into sglang_server_args"
     if value is None:
         return None
+    if flag.name == "log-level" and str(value).lower() not in _TELLING_LEVELS:
+        return (
+            f"--{name} {str(value)[:20]} hides the lines by which a start is followed, so it would never be ready; "
+            f"leave it out, or use {' or '.join(_TELLING_LEVELS)}"
+        )
     if flag.retired and value is not False:
         hint = flag_names.instead(flag, value, release)
         return f"--{name} ends the start of SGLang {release.version}, which only knows it to refuse it; {hint}"

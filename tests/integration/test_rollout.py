@@ -651,17 +651,17 @@ def test_argument_that_changes_much_is_faster(serving: Rollout) -> None:
     found = serving.facts()["comparisons"][-1]
     assert (found["verdict"], found["points"][0]["verdict"]) == ("faster", "faster")
     assert found["points"][0]["band_percent"][0] > 20
-    assert [one["name"] for one in found["differences"] if one["what"] == "args"] == ["max-running-requests"]
+    assert [one["name"] for one in found["differences"] if one["what"] == "args"] == ["max_running_requests"]
 
 
 @IN_FULL
 def test_explanation_finds_the_difference_that_counts(serving: Rollout) -> None:
-    plain, better = {"max-running-requests": 1, "log-level": "info"}, {"max-running-requests": 64, "log-level": "error"}
+    plain, better = {"max-running-requests": 1, "random-seed": 1}, {"max-running-requests": 64, "random-seed": 2}
     play = experiment(serving, "explain.yml", sglang_explain_a={"args": plain}, sglang_explain_b={"args": better})
     assert play.code == 0, play.output
     found = serving.facts()["explanations"][-1]
     steps = {step["name"]: step for step in found["steps"]}
-    counts, other = steps["max-running-requests=64"], steps["log-level=error"]
+    counts, other = steps["max-running-requests=64"], steps["random-seed=2"]
     assert counts["verdict"] == "faster"
     assert counts["change_percent"] > 4 * abs(other["change_percent"])
     assert found["total"]["change_percent"] > 20

@@ -91,6 +91,8 @@ def test_good_arguments_have_no_problem() -> None:
 @pytest.mark.parametrize(
     ("args", "part"),
     [
+        ({"log-level": "error"}, "--log-level error hides the lines by which a start is followed"),
+        ({"log-level": "WARNING"}, "use info or debug"),
         ({"tp-size": {"a": 1}}, "--tp-size takes one value, not a mapping"),
         ({"mem-fraction-static": float("nan")}, "--mem-fraction-static holds the number nan"),
         ({"json-model-override-args": {"a": [float("inf")]}}, "holds the number inf"),
