@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "collections"))
 from ansible_collections.tokforge.sglang.plugins.module_utils import comparison, report_data, result_document
 from ansible_collections.tokforge.sglang.plugins.plugin_utils import report_html
 
-RECORDED = ROOT / "tests" / "fixtures" / "facts" / "h200.json"
+FACTS = ROOT / "tests" / "fixtures" / "facts"
 PAGE = ROOT / "docs" / "example-report.html"
 
 
@@ -44,8 +44,9 @@ def document(history: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    history = json.loads(RECORDED.read_text(encoding="utf-8"))["history"]
-    PAGE.write_text(report_html.render(report_data.make({"gpu-box-1": document(history)})), encoding="utf-8")
+    recorded, explained = (json.loads((FACTS / name).read_text()) for name in ("h200.json", "h200-explanation.json"))
+    found = {**document(recorded["history"]), "explanations": explained["explanations"]}
+    PAGE.write_text(report_html.render(report_data.make({"gpu-box-1": found})), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ DOCUMENTS = documents()
 
 
 def test_fact_files_of_the_fixtures_are_there() -> None:
-    assert list(DOCUMENTS) == ["cpu-box.json", "gpu-box.json", "h200.json"]
+    assert list(DOCUMENTS) == ["cpu-box.json", "gpu-box.json", "h200-explanation.json", "h200.json"]
     assert all(DOCUMENTS["gpu-box.json"][name] for name in result_document.LISTS)
 
 

@@ -155,3 +155,17 @@ def test_reports_of_it_say_the_verdict_once() -> None:
     assert 'tests="13" failures="0" errors="0"' in report_junit.render(report)
     lines = [line for line in report_prometheus.render(report).splitlines() if 'concurrency="1024"' in line]
     assert any(line.rpartition(" ")[2] == "12620.7" for line in lines)
+
+
+def test_explanation_of_this_host_is_told_with_its_noise() -> None:
+    given = json.loads((FACTS.parent / "h200-explanation.json").read_text(encoding="utf-8"))
+    [found] = given["explanations"]
+    assert [(step["name"], round(step["change_percent"]), step["verdict"]) for step in found["steps"]] == [
+        ("no disable-cuda-graph", 92, "faster"),
+        ("gate=open", 7, "no_measurable_gain"),
+    ]
+    # What CUDA graphs do by themselves, and all of it.
+    assert [round(edge) for edge in found["steps"][0]["band_percent"]] == [49, 179]
+    assert [round(edge) for edge in found["total"]["band_percent"]] == [76, 157]
+    text = report_markdown.render(report_data.make({"gpu-box-1": {**document(), **given}}))
+    assert "Explanation on gpu-box-1" in text and "| no disable-cuda-graph | " in text
