@@ -39,7 +39,11 @@ def conf(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    # Where a test has loaded the controller's display, warnings go there, and each of them once only.
+    told: list[str] = []
+    monkeypatch.setattr(lxc_gpu.AnsibleModule, "warn", lambda _module, text: told.append(text))
+
     def once(check: bool = False, diff: bool = False, **params: Any) -> dict[str, Any]:
         """The module's answer; `failed` is there when it failed, what it warned of is `warned`."""
         given = {
@@ -56,7 +60,8 @@ def run(conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
             lxc_gpu.main()
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert ended.value.code == (1 if answer.get("failed") else 0)
-        answer["warned"] = json.dumps(answer.pop("warnings", []))
+        answer["warned"] = json.dumps(told)
+        told.clear()
         return answer
 
     return once
