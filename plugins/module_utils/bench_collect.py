@@ -25,7 +25,6 @@ MOST_OUTPUT_BYTES = 1 << 30
 KEPT_OUTPUT_BYTES = 4 << 20
 # What is shorter stands in other words and in numbers, too.
 _SHORTEST_KEY = 4
-_SECRET_NAME = re.compile(r"(^|_)(key|password|secret|token)$")
 _NUMBER = re.compile(r"[0-9.]+")
 _TOO_DEEP = "benchmark output: it is nested too deep; see the benchmark's log"
 _BULK = ("itls", "generated_texts")
@@ -176,7 +175,7 @@ def _keys(told: Any, name: str = "") -> Iterator[str]:
     elif isinstance(told, list):
         for value in told:
             yield from _keys(value, name)
-    elif isinstance(told, str) and len(told) >= _SHORTEST_KEY and _SECRET_NAME.search(name):
+    elif isinstance(told, str) and len(told) >= _SHORTEST_KEY and engine_bench_serving.SECRET_NAME.search(name):
         yield told
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import BenchmarkError, Parameters, Target
@@ -26,7 +26,8 @@ NOT_TOLD: tuple[str, ...] = ()
 # Printed between warm-up and measurement (read in 0.5.12.post1 and 0.5.23).
 BEGINS = "Starting main benchmark run"
 
-_SECRET_NAME = re.compile(r"(^|_)(key|password|secret|token)$")
+#: Names in the server's answer about itself whose values are secrets.
+SECRET_NAME = re.compile(r"(^|_)(key|password|secret|token)$")
 REDACTED = "********"
 
 
@@ -90,28 +91,21 @@ def figures(data: bytes, where: str) -> dict[str, Any]:
     return result
 
 
-def redact(result: Mapping[str, Any], secrets: Iterable[str] = ()) -> bytes:
+def redact(result: Mapping[str, Any]) -> bytes:
     """The raw result as one JSON line that may lie on disk.
 
     bench_serving copies /server_info, and that holds the server's API key in clear (0.5.12.post1 and 0.5.23). Values
-    in `server_info` whose name says key, password, secret or token are replaced, and each of `secrets` wherever it
-    stands. Infinity stays as bench_serving wrote it.
+    in `server_info` whose name says key, password, secret or token are replaced. Infinity stays as bench_serving wrote
+    it.
     """
     info = result.get("server_info")
     clean = dict(result)
     if isinstance(info, dict):
         clean["server_info"] = {
-            name: REDACTED if value and isinstance(value, str) and _SECRET_NAME.search(name) else value
+            name: REDACTED if value and isinstance(value, str) and SECRET_NAME.search(name) else value
             for name, value in info.items()
         }
     try:
-        return hide(json.dumps(clean).encode() + b"\n", secrets)
+        return json.dumps(clean).encode() + b"\n"
     except RecursionError as error:
         raise BenchmarkError(f"benchmark output: it is nested too deep ({error}); see the benchmark's log") from error
-
-
-def hide(data: bytes, secrets: Iterable[str]) -> bytes:
-    """`data`, which holds JSON, with each of `secrets` replaced wherever it stands in a string."""
-    for secret in filter(None, secrets):
-        data = data.replace(json.dumps(secret)[1:-1].encode(), REDACTED.encode())
-    return data

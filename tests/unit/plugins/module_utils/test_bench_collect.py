@@ -255,3 +255,13 @@ def test_keys_are_taken_out_of_all_that_an_engine_leaves(tmp_path: Path) -> None
     assert stat.S_IMODE((logs / "aiperf.log").stat().st_mode) == 0o600
     assert (tmp_path / "bench.log").read_text() == "nothing to hide: 12"
     assert (outside.read_text(), bench_collect.clean(str(tmp_path), [])) == (key, [])
+
+
+def test_known_secret_is_removed_wherever_it_stands_also_when_json_escapes_it(runs: list[Wanted]) -> None:
+    secret = 'k"\u00e9y'
+    info = {"launch_command": f"--api-key {secret}", "tokenizer": "t"}
+    path = write(runs[0], errors=["", "", "", f"refused {secret}"], server_info=info)
+    collect(ENGINE, ASKED, runs[:1], True, [secret, ""])
+    clean = json.loads(path.read_text())
+    assert clean["errors"] == ["", "", "", "refused ********"]
+    assert clean["server_info"] == {"launch_command": "--api-key ********", "tokenizer": "t"}

@@ -110,14 +110,6 @@ def test_key_of_the_server_does_not_stay_in_the_raw_output() -> None:
     assert figures(clean, "f") == {**raw, "server_info": {**raw["server_info"], "api_key": "********"}}
 
 
-def test_known_secret_is_removed_wherever_it_stands_also_when_json_escapes_it() -> None:
-    secret = 'k"\u00e9y'
-    raw = {"errors": [f"refused {secret}"], "server_info": {"launch_command": f"--api-key {secret}", "tokenizer": "t"}}
-    clean = json.loads(redact(raw, [secret, ""]))
-    assert clean["errors"] == ["refused ********"]
-    assert clean["server_info"] == {"launch_command": "--api-key ********", "tokenizer": "t"}
-
-
 @pytest.mark.parametrize("name", ["admin_api_key", "ssl_keyfile_password", "hf_token"])
 def test_settings_that_name_a_secret_are_redacted(name: str) -> None:
     info = {name: "hidden", "tokenizer_path": "seen", "max_total_tokens": 1, "tokenizer": "seen"}
