@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_tables as tables
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
-from ansible_collections.tokforge.sglang.plugins.module_utils import sweep_choice
 
 # What means something to Markdown wherever it stands, and what does at the beginning of a line.
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~$]|:(?=//|[a-z+-]\w*:))")
@@ -80,14 +79,12 @@ def _comparisons(report: types.Report) -> Iterator[str]:
             yield from _sentence(f"{len(shown) - _MOST_COMPARISONS} older comparisons are in the fact file.")
 
 
-_DOUBTS = {sweep_choice.UNCONFIRMED: ", not confirmed", sweep_choice.DOES_NOT_SERVE: ", which does not serve"}
-
-
 def sweep_words(sweep: types.Sweep) -> str:
     """What a sweep came to, in one sentence or two."""
     parts = [f"Objective: {sweep.objective}." if sweep.objective else ""]
     parts.append("" if sweep.finished else "It is not finished.")
-    parts.append(f"Winner: {sweep.winner}{_DOUBTS.get(sweep.verdict, '')}." if sweep.winner else "No winner.")
+    doubt = f", {tables.DOUBTS[sweep.verdict]}" if sweep.verdict in tables.DOUBTS else ""
+    parts.append(f"Winner: {sweep.winner}{doubt}." if sweep.winner else "No winner.")
     parts.append(sweep.why)
     return " ".join(filter(None, parts))
 

@@ -302,14 +302,17 @@ def against_kept(one: types.Configuration) -> Table | None:
     return Table(f"{one.host}, {one.label}: not compared", columns, tuple(rows), frozenset(range(5)))
 
 
+#: What is to be said of a sweep's winner, by the sweep's verdict.
+DOUBTS = {sweep_choice.UNCONFIRMED: "not confirmed", sweep_choice.DOES_NOT_SERVE: "does not serve"}
+
+
 def sweep(one: types.Sweep) -> Table:
     """The candidates of a sweep, also those that were not tried, with the reason."""
     concurrencies = list(dict.fromkeys(c for candidate in one.candidates for c, _speed in candidate.output_tok_s))
     rows = []
     for candidate in one.candidates:
         speeds = dict(candidate.output_tok_s)
-        won = {sweep_choice.UNCONFIRMED: "not confirmed", sweep_choice.DOES_NOT_SERVE: "does not serve"}
-        winner = won.get(one.verdict, "winner")
+        winner = DOUBTS.get(one.verdict, "winner")
         marks = [word for word, name in ((winner, one.winner), ("original", one.original)) if name == candidate.name]
         rows.append(
             _row(

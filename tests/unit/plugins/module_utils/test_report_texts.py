@@ -234,3 +234,15 @@ def test_figures_are_in_base_units_and_only_of_valid_points() -> None:
 def test_label_values_are_escaped() -> None:
     report = report_types.Report((report_types.Host('a"b\\c', report_types.EMPTY, "w"),))
     assert '{host="a\\"b\\\\c"}' in report_prometheus.render(report)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"), [("unconfirmed", ", not confirmed"), ("does_not_serve", ", does not serve"), ("faster", "")]
+)
+def test_winner_with_a_doubt_is_told_with_it(verdict: str, said: str) -> None:
+    given = documents.document("gpu-box")
+    given["sweeps"][0]["verdict"] = verdict
+    [sweep] = report_data.make({"a": given}).hosts[0].sweeps
+    assert f"Winner: {sweep.winner}{said}." in report_markdown.sweep_words(sweep)
+    marks = [str(row[0].text) for row in report_tables.sweep(sweep).rows if str(row[0].text).startswith(sweep.winner)]
+    assert marks == [f"{sweep.winner} ({said[2:] or 'winner'})"]
