@@ -66,6 +66,10 @@ class Paths:
         return os.path.join(self.state, "server.json")
 
     @property
+    def launcher(self) -> str:
+        return os.path.join(self.root, "bin", "launch.py")
+
+    @property
     def supervisor_config(self) -> str:
         return os.path.join(self.state, "supervisord.conf")
 
@@ -354,6 +358,28 @@ def observe(paths: Paths, manager: Manager) -> Observed:
     )
 
 
+def observe_settled(paths: Paths, manager: Manager, timeout_s: float = 10) -> Observed:
+    """Like observe, but not in mid-start: what a process is started as stands in its environment only once the launcher
+    has become the server. A manager that brings it up again after a crash may have got just so far.
+    """
+    observed = observe(paths, manager)
+    deadline = time.monotonic() + timeout_s
+    while (
+        observed.main
+        and observed.launch_id is None
+        and _launching(paths, observed.main)
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+        observed = observe(paths, manager)
+    return observed
+
+
+def _launching(paths: Paths, main: proc.Process) -> bool:
+    """Whether this is the launcher, or supervisord's child that is about to become it."""
+    return not {paths.launcher, paths.supervisor_config}.isdisjoint(proc.argv(main.pid))
+
+
 def decide(
     state: str, observed: Observed, launch: Launch | None, present: bool = False, secrets_will_change: bool = False
 ) -> Plan:
@@ -563,7 +589,7 @@ def carry_out(
     `secrets_sha256` is what the secrets file will be: in check mode nobody has written it. `release` is the one that
     must be current; in check mode, in which nobody has switched to it, it is the one that would be.
     """
-    observed = observe(service.paths, service.manager)
+    observed = observe_settled(service.paths, service.manager)
     launch = wanted(service.paths) if state == "started" else None
     if state == "started" and start_if and launch is None and not check_mode:
         raise ServiceError(

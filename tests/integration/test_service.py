@@ -332,12 +332,36 @@ def test_death_long_after_the_start_is_restarted_by_supervisor_and_seen_by_a_wai
     os.kill(pid, signal.SIGKILL)
     found = host.wait("failed", timeout_s=5)
     assert found.state == "failed"
-    time.sleep(1)
+    assert proc.wait_until(lambda: host.manager().seen().pid not in (0, pid), timeout_s=10)
     found = host.look()
     assert found.pid not in (0, pid) and "started it again" in found.detail
     # An operator who runs the role again accepts what runs now.
     assert host.service()["action"] == "none"
     assert host.wait("ready").state == "ready"
+
+
+def test_server_that_the_manager_starts_again_is_not_restarted_while_its_launcher_still_works(host: Host) -> None:
+    host.configure(sglang_supervisor_start_s=1)
+    launcher = host.root / "bin/launch.py"
+    text = launcher.read_text()
+    host.release(1)
+    pid = host.service()["pid"]
+    time.sleep(2.5)
+    # A busy machine: the launcher takes its time to become the server.
+    launcher.write_text(
+        text.replace(
+            "from __future__ import annotations", "from __future__ import annotations\nimport time\ntime.sleep(3)"
+        )
+    )
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while host.manager().seen().pid in (0, pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    again = host.manager().seen().pid
+    assert "TOKFORGE_LAUNCH_ID" not in proc.environ(again)
+    assert host.service(check_mode=True)["action"] == "none"
+    assert (host.service()["action"], host.manager().seen().pid) == ("none", again)
+    assert proc.environ(again)["TOKFORGE_LAUNCH_ID"]
 
 
 def test_stop_ends_children_in_the_group_and_out_of_it(host: Host) -> None:
