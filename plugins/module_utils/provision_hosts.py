@@ -16,15 +16,15 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.host_identity import CONTAINER, MACHINE
 
-#: What `lxc_container` may say, and what it says when it does not.
-OPTIONS: dict[str, Any] = {"gpus": ["all"], "form": "auto", "numa": "none", "config": ""}
+#: What `lxc_container` must say, and what it may say for role lxc_gpu.
 NEEDED = ("hypervisor", "id")
+OPTIONS = ("gpus", "form", "numa", "config")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every host once in `machines`, `containers` or `problems`; `containers_of` has what role lxc_gpu needs for each
-    hypervisor: `id`, what of OPTIONS holds, and `host`, the container's name in the inventory.
+    """Every host once in `machines`, `containers` or `problems`; `containers_of` has for each hypervisor what role
+    lxc_gpu takes: `id` and the OPTIONS that are given.
     """
 
     machines: tuple[str, ...]
@@ -40,29 +40,32 @@ def plan(looks: Mapping[str, Mapping[str, Any]], entries: Mapping[str, Any], wit
     :param entries: `lxc_container` of each host that has one.
     :param without_hypervisor: whether a container may have none that we know: its machine is somebody else's.
     """
-    problems: dict[str, str] = {}
+    problems = {
+        name: problem
+        for name, seen in looks.items()
+        if (problem := _problem(name, seen, entries, looks, without_hypervisor))
+    }
+    placed = {name: entries[name] for name in looks if name in entries and name not in problems}
+    places: dict[tuple[str, str], list[str]] = {}
+    for name, entry in placed.items():
+        places.setdefault((entry["hypervisor"], str(entry["id"])), []).append(name)
+    for (hypervisor, number), names in places.items():
+        for name in names if len(names) > 1 else ():
+            others = ", ".join(other for other in names if other != name)
+            problems[name] = (
+                f"lxc_container of {name} and of {others} are both container {number} on {hypervisor}; correct the id "
+                "of one of them"
+            )
     of: dict[str, list[Mapping[str, Any]]] = {}
-    for name, seen in looks.items():
-        problem = _problem(name, seen, entries, looks, without_hypervisor)
-        if problem:
-            problems[name] = problem
-        elif name in entries:
-            entry = entries[name]
-            known = {key: entry.get(key, default) for key, default in OPTIONS.items()}
-            of.setdefault(entry["hypervisor"], []).append({"host": name, "id": str(entry["id"]), **known})
-    for hypervisor, there in of.items():
-        for one in there:
-            others = [each["host"] for each in there if each["id"] == one["id"] and each is not one]
-            if others:
-                problems[one["host"]] = (
-                    f"lxc_container of {one['host']} and of {', '.join(others)} are both container {one['id']} on "
-                    f"{hypervisor}; correct the id of one of them"
-                )
+    for name, entry in placed.items():
+        if name not in problems:
+            given = {key: entry[key] for key in OPTIONS if key in entry}
+            of.setdefault(entry["hypervisor"], []).append({"id": str(entry["id"]), **given})
     good = [name for name in looks if name not in problems]
     return Plan(
         tuple(name for name in good if looks[name]["kind"] == MACHINE),
         tuple(name for name in good if looks[name]["kind"] == CONTAINER),
-        {name: tuple(one for one in there if one["host"] in good) for name, there in of.items()},
+        {name: tuple(there) for name, there in of.items()},
         problems,
     )
 
