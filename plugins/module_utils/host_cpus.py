@@ -70,22 +70,22 @@ def look(root: str = "/", affinity: Callable[[], set[int]] | None = None) -> Cpu
     groups = cgroups.of("cpuset", root)
     for directory in groups.directories:
         # The innermost group that says it counts: the kernel has already taken what those above leave.
-        effective = _numbers(
+        effective = numbers(
             host_files.read(root, f"{directory}/cpuset.cpus.effective")
             or host_files.read(root, f"{directory}/cpuset.effective_cpus")
             or ""
         )
         if effective:
-            allowed = (allowed & effective) or effective
+            allowed = (allowed & effective) or set(effective)
             break
     quota, where = _quota(root)
     return Cpus(
         allowed=frozenset(allowed),
-        online=len(_numbers(host_files.read(root, f"{_CPU_DIRECTORY}/online") or "")) or None,
+        online=len(numbers(host_files.read(root, f"{_CPU_DIRECTORY}/online"))) or None,
         cores=_cores(root),
         quota=quota,
         quota_where=where,
-        nodes=_nodes(root),
+        nodes=nodes(root),
     )
 
 
@@ -125,29 +125,30 @@ def _cores(root: str) -> int | None:
     return len(groups) or None
 
 
-def _nodes(root: str) -> dict[int, frozenset[int]]:
+def nodes(root: str) -> dict[int, frozenset[int]]:
+    """The CPUs of each NUMA node that has some."""
     found = {}
     for name in host_files.names(root, _NODE_DIRECTORY):
         match = re.fullmatch(r"node(\d{1,5})", name)
         if match:
-            cpus = _numbers(host_files.read(root, f"{_NODE_DIRECTORY}/{name}/cpulist") or "")
+            cpus = numbers(host_files.read(root, f"{_NODE_DIRECTORY}/{name}/cpulist"))
             if cpus:
-                found[int(match[1])] = frozenset(cpus)
+                found[int(match[1])] = cpus
     return found
 
 
-def _numbers(text: str) -> set[int]:
+def numbers(text: str | None) -> frozenset[int]:
     """A list of CPUs such as 0-3,8: empty when it is none, or names more CPUs than there can be."""
     found: set[int] = set()
-    for part in text.strip().split(","):
+    for part in (text or "").strip().split(","):
         match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part.strip())
         if match is None:
-            return set()
+            return frozenset()
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last >= MOST_CPUS:
-            return set()
+            return frozenset()
         found.update(range(first, last + 1))
-    return found
+    return frozenset(found)
 
 
 def shown(numbers: frozenset[int]) -> str:

@@ -175,6 +175,18 @@ def _refuse_strange(config: Config) -> None:
                 raise _bad(config.path, why, "remove one of them")
 
 
+def refuse_locked(config: Config) -> None:
+    """Raise ConfigError for a container that Proxmox VE is at work on, such as a backup: its file is not ours then."""
+    lock = config.value("lock") if config.format == PROXMOX else None
+    if lock:
+        raise ConfigError(
+            f"editing the container's configuration {config.path}: the container is locked ({lock}); wait for that to "
+            "end, or run `pct unlock` when nothing is at work on it",
+            path=config.path,
+            lock=lock,
+        )
+
+
 def devices(config: Config) -> tuple[Device, ...]:
     """The devN entries of the main section. The path is empty where an entry names none."""
     if config.format == PLAIN:

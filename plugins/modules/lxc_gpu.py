@@ -94,6 +94,9 @@ notes:
     them. A missing node of a GPU that was asked for is an error.
 seealso:
   - module: tokforge.sglang.gpu_info
+  - module: tokforge.sglang.lxc_container_info
+  - module: tokforge.sglang.lxc_container_restart
+  - module: tokforge.sglang.lxc_numa
 """
 
 EXAMPLES = r"""
@@ -104,10 +107,9 @@ EXAMPLES = r"""
   register: passed_on
 
 - name: Restart it when that is needed
-  ansible.builtin.command:
-    argv: [pct, reboot, "101"]
+  tokforge.sglang.lxc_container_restart:
+    id: "101"
   when: passed_on.restart_needed
-  changed_when: true
 
 - name: Give two GPUs to a container of plain LXC
   tokforge.sglang.lxc_gpu:
@@ -188,114 +190,40 @@ restart_needed:
 """
 
 import contextlib
-import os
-import re
-from collections.abc import Iterator
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import file_lock, lxc_config, lxc_devices
-from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
-
-#: As long as pct itself waits (PVE::AbstractConfig, lock_config).
-LOCK_WAIT_S = 10.0
-INDEX = re.compile(r"0|[1-9]\d{0,3}", re.ASCII)
-
-
-def numbers(given: list[str]) -> tuple[int, ...] | None:
-    """GPUs as the option has them, None for all. Raises DeviceError."""
-    if given == ["all"]:
-        return None
-    wrong = [one for one in given if not INDEX.fullmatch(one)]
-    if wrong or not given:
-        raise lxc_devices.DeviceError(
-            f"reading gpus {given}: {wrong[0] + ' is no number of a GPU' if wrong else 'it is empty'}; give all, or "
-            "numbers N of /dev/nvidiaN, or state absent for none",
-            gpus=given,
-        )
-    return tuple(sorted({int(one) for one in given}))
-
-
-@contextlib.contextmanager
-def locked(params: dict[str, Any], check_mode: bool) -> Iterator[None]:
-    """Hold the lock of Proxmox VE on the container's configuration. Raises ConfigError."""
-    container = re.fullmatch(r"(\d+)\.conf", os.path.basename(params["path"]), re.ASCII)
-    if check_mode or not container or not os.path.isdir(params["lock_dir"]):
-        yield
-        return
-    lock = os.path.join(params["lock_dir"], f"pve-config-{container[1]}.lock")
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(file_lock.held(lock, LOCK_WAIT_S))
-        except OSError as error:
-            raise lxc_config.ConfigError(
-                f"locking the container's configuration {params['path']}: {error}; wait for what is at work on it",
-                path=params["path"],
-                lock=lock,
-            ) from error
-        yield
-
-
-def read(path: str) -> bytes:
-    """The file's bytes. Raises ConfigError and FileNotFoundError."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(lxc_config.MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise lxc_config.ConfigError(
-            f"reading the container's configuration {path}: {error.strerror}; give the path of its file", path=path
-        ) from error
+from ansible_collections.tokforge.sglang.plugins.module_utils import lxc_config, lxc_devices, lxc_file, lxc_plan
 
 
 def settle(module: AnsibleModule) -> dict[str, Any]:
     """Read, plan and write. Raises ConfigError and DeviceError."""
     params = module.params
     path = params["path"]
-    gpus = numbers(params["gpus"])
-    with locked(params, module.check_mode):
+    gpus = lxc_devices.numbers(params["gpus"])
+    # Check mode waits for nobody: it writes nothing, so nothing can get lost.
+    with contextlib.nullcontext() if module.check_mode else lxc_file.locked(path, params["lock_dir"]):
         try:
-            data = read(path)
+            data = lxc_file.read(path)
         except FileNotFoundError as error:
             if params["state"] == "absent":
                 nothing: dict[str, Any] = {"gpus": [], "entries": [], "majors": {}, "missing": [], "kept": []}
                 return {"changed": False, "form": lxc_devices.RAW, "restart_needed": False, **nothing}
-            raise lxc_config.ConfigError(
-                f"reading the container's configuration {path}: {error.strerror}; make the container first", path=path
-            ) from error
+            raise lxc_file.missing(path) from error
         config = lxc_config.parse(data, path)
         sources = [one.source for one in lxc_config.mounts(config) if one.source.startswith("/dev/")]
         host = lxc_devices.look(params["dev_root"], params["proc_devices"], sources)
         request = lxc_devices.Request(params["state"], gpus, params["form"], params["pve_version"])
-        plan = lxc_devices.plan(config, host, request)
+        plan = lxc_plan.plan(config, host, request)
         if plan.changed and not module.check_mode:
-            write(path, data, plan.data)
+            lxc_file.write(path, data, plan.data)
     for warning in plan.warnings:
         module.warn(warning)
     result = plan.as_dict()
     if module._diff:
-        before, after = data.decode("utf-8", "replace"), plan.data.decode("utf-8", "replace")
-        result["diff"] = {"before_header": path, "after_header": path, "before": before, "after": after}
+        result["diff"] = lxc_file.difference(path, data, plan.data)
     return result
-
-
-def write(path: str, before: bytes, after: bytes) -> None:
-    """Replace the file, unless somebody changed it in the meantime. Raises ConfigError."""
-    try:
-        if read(path) != before:
-            raise lxc_config.ConfigError(
-                f"writing the container's configuration {path}: somebody else changed it meanwhile; run again",
-                path=path,
-            )
-        write_atomic(path, after)
-    except OSError as error:
-        raise lxc_config.ConfigError(
-            f"writing the container's configuration {path}: {error.strerror}; run as root, and on Proxmox VE see that "
-            "the cluster has a quorum (pvecm status), since /etc/pve is read-only without",
-            path=path,
-        ) from error
 
 
 def main() -> None:
@@ -308,7 +236,7 @@ def main() -> None:
             "pve_version": {"type": "str"},
             "dev_root": {"type": "path", "default": "/dev"},
             "proc_devices": {"type": "path", "default": "/proc/devices"},
-            "lock_dir": {"type": "path", "default": "/run/lock/lxc"},
+            "lock_dir": {"type": "path", "default": lxc_file.LOCK_DIR},
         },
         supports_check_mode=True,
     )

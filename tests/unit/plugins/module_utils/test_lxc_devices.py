@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import lxc_devices
+from ansible_collections.tokforge.sglang.plugins.module_utils import lxc_devices, lxc_plan
 from ansible_collections.tokforge.sglang.plugins.module_utils.lxc_config import ConfigError, parse
-from ansible_collections.tokforge.sglang.plugins.module_utils.lxc_devices import DeviceError, Host, Plan, Request
+from ansible_collections.tokforge.sglang.plugins.module_utils.lxc_devices import DeviceError, Host, Request
+from ansible_collections.tokforge.sglang.plugins.module_utils.lxc_plan import Plan
 
 FIXTURES = Path(__file__).parent / "fixtures" / "lxc"
 PVE = "arch: amd64\nrootfs: local:101/x.raw\n"
@@ -42,8 +43,8 @@ RAW_1 = mount("/dev/nvidia0") + mount(CTL) + mount(UVM) + mount(TOOLS) + mount("
 def plan(text: str, at: Host | None = None, **request: Any) -> Plan:
     """The plan for a file, after a look that a second run would change nothing."""
     at = at or host()
-    found = lxc_devices.plan(parse(text.encode(), "/x/101.conf"), at, Request(**request))
-    again = lxc_devices.plan(parse(found.data, "/x/101.conf"), at, Request(**request))
+    found = lxc_plan.plan(parse(text.encode(), "/x/101.conf"), at, Request(**request))
+    again = lxc_plan.plan(parse(found.data, "/x/101.conf"), at, Request(**request))
     assert (again.changed, again.data, again.restart_needed) == (False, found.data, False)
     assert found.changed == (found.data != text.encode())
     return found

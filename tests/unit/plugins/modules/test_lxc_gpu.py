@@ -174,20 +174,20 @@ def test_file_stays_whole_when_it_cannot_be_replaced(run: Run, conf: Path, monke
 
 
 def test_change_by_another_hand_is_not_overwritten(run: Run, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = lxc_gpu.lxc_devices.plan
+    plan = lxc_gpu.lxc_plan.plan
 
     def slow(*given: Any) -> Any:
         found = plan(*given)
         conf.write_text("rootfs: x\n")
         return found
 
-    monkeypatch.setattr(lxc_gpu.lxc_devices, "plan", slow)
+    monkeypatch.setattr(lxc_gpu.lxc_plan, "plan", slow)
     assert "somebody else changed it meanwhile; run again" in run()["msg"]
     assert conf.read_text() == "rootfs: x\n"
 
 
 def test_lock_of_proxmox_is_waited_for(run: Run, conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lxc_gpu, "LOCK_WAIT_S", 0.06)
+    monkeypatch.setattr(lxc_gpu.lxc_file, "LOCK_WAIT_S", 0.06)
     before = conf.read_bytes()
     (tmp_path / "locks").mkdir()
     with open(tmp_path / "locks" / "pve-config-101.lock", "w") as lock:
