@@ -49,10 +49,14 @@ LIBRARIES: Mapping[str, str] = {
 #: Variables that name the toolkit, the first one first.
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
+#: Where role cuda_toolkit keeps one relative link, named after the version, to each toolkit that it provides.
+PROVIDED = "/var/lib/tokforge/cuda"
+
 #: Origins of toolkits that are used only when CUDA_HOME names them.
+_ROLE = "role cuda_toolkit"
 _INSTALLED = "installed"
 _PACKAGE = "a package in the environment"
-_ONLY_ASKED = (_INSTALLED, _PACKAGE)
+_ONLY_ASKED = (_ROLE, _INSTALLED, _PACKAGE)
 
 #: Where the linker looks unasked.
 _LINKER_PLACES = (
@@ -71,7 +75,7 @@ class Toolkit:
     """One toolkit. `origin` says how it was found, `unasked` whether it is the one that would be used as things are.
 
     `version` is nvcc's, `header_version` that of cuda_runtime_api.h. `missing` names headers and libraries that are not
-    there; `problem` says why nvcc gave no version, or is empty.
+    there; `problem` says why nvcc gave no version, or is empty. `provided`: role cuda_toolkit is there for it.
     """
 
     home: str
@@ -81,6 +85,7 @@ class Toolkit:
     header_version: Version | None = None
     missing: tuple[str, ...] = ()
     problem: str = ""
+    provided: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,9 +147,12 @@ def look(request: Request, root: str = "/", run: Callable[[Sequence[str]], str] 
     if environment_bin and request.environment_on_path:
         path = f"{environment_bin}{os.pathsep}{path}"
     toolkits: list[Toolkit] = []
+    ours = {host_files.real(root, home) for home in provided(root)}
     for home, origin in homes(request, path, root):
         unasked = not toolkits and origin not in _ONLY_ASKED
-        toolkits.append(_toolkit(root, home, origin, unasked, run))
+        toolkit = inspect(home, root, run)
+        is_ours = host_files.real(root, home) in ours
+        toolkits.append(replace(toolkit, origin=origin, unasked=unasked, provided=is_ours))
     cxx = request.env.get("CXX", "c++").split()
     cc = request.env.get("CC", "").split()
     return Seen(
@@ -171,6 +179,7 @@ def homes(request: Request, path: str, root: str = "/") -> list[tuple[str, str]]
     usual = "/usr/local/cuda"
     if host_files.is_directory(root, usual):
         found.append((usual, "the usual place"))
+    found += [(home, _ROLE) for home in provided(root)]
     versions = [
         name for name in host_files.names(root, "/usr/local") if re.fullmatch(r"cuda-\d{1,3}(\.\d{1,3})?", name)
     ]
@@ -188,6 +197,22 @@ def homes(request: Request, path: str, root: str = "/") -> list[tuple[str, str]]
     return unique[:MOST_TOOLKITS]
 
 
+def provided(root: str = "/") -> list[str]:
+    """Homes of the toolkits that role cuda_toolkit provides, the newest version first."""
+    names = [name for name in host_files.names(root, PROVIDED) if re.fullmatch(r"\d{1,3}\.\d{1,3}", name)]
+    names.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
+    homes_of_links = []
+    for name in names:
+        try:
+            target = os.readlink(host_files.place(root, f"{PROVIDED}/{name}"))
+        except OSError:
+            continue
+        home = posixpath.normpath(posixpath.join(PROVIDED, target))
+        if host_files.is_directory(root, home):
+            homes_of_links.append(home)
+    return homes_of_links
+
+
 def _environment_homes(environment: str, root: str) -> list[tuple[str, str]]:
     """Toolkits of packages (nvidia-cuda-nvcc) in the environment. Nobody finds these unasked."""
     found = []
@@ -200,7 +225,8 @@ def _environment_homes(environment: str, root: str) -> list[tuple[str, str]]:
     return found
 
 
-def _toolkit(root: str, home: str, origin: str, unasked: bool, run: Callable[[Sequence[str]], str]) -> Toolkit:
+def inspect(home: str, root: str = "/", run: Callable[[Sequence[str]], str] = run_nvcc) -> Toolkit:
+    """The toolkit in one directory, whoever put it there."""
     version, problem = _nvcc_version(root, home, run)
     targets = [f"{home}/targets/{name}/include" for name in host_files.names(root, f"{home}/targets")]
     include = [f"{home}/include", *targets]
@@ -216,7 +242,7 @@ def _toolkit(root: str, home: str, origin: str, unasked: bool, run: Callable[[Se
     missing += [
         name for name in LIBRARIES if not any(host_files.is_file(root, f"{folder}/{name}") for folder in libraries)
     ]
-    return Toolkit(home, origin, unasked, version, header_version, tuple(missing), problem)
+    return Toolkit(home, "", version=version, header_version=header_version, missing=tuple(missing), problem=problem)
 
 
 def _nvcc_version(root: str, home: str, run: Callable[[Sequence[str]], str]) -> tuple[Version | None, str]:
@@ -302,12 +328,20 @@ def unfit(toolkit: Toolkit, request: Request) -> str:
 
 
 def choose(seen: Seen, request: Request) -> Toolkit | None:
-    """The toolkit to compile with: the one that is used unasked when it fits, else the first that does, else None."""
+    """The toolkit to compile with: the one that a variable names, or that role cuda_toolkit provides for this lane,
+    or that is used unasked, when it fits; else the first that does, else None."""
     fitting = [toolkit for toolkit in seen.toolkits if not unfit(toolkit, request)]
+    named = [toolkit for toolkit in fitting if toolkit.unasked and toolkit.origin in _VARIABLES]
+    ours = [
+        toolkit
+        for toolkit in fitting
+        if toolkit.provided
+        and (request.cuda_major is None or (toolkit.version and toolkit.version[0] == request.cuda_major))
+    ]
     # Among those that nobody asked for, the lane's own major version comes first.
     first = [toolkit for toolkit in fitting if toolkit.unasked]
     same = [toolkit for toolkit in fitting if toolkit.version and toolkit.version[0] == request.cuda_major]
-    return next(iter([*first, *same, *fitting]), None)
+    return next(iter([*named, *ours, *first, *same, *fitting]), None)
 
 
 def check(seen: Seen, request: Request) -> list[Finding]:
@@ -330,6 +364,8 @@ def _toolkits(seen: Seen, request: Request) -> list[Finding]:
         with_it = f"nvcc {version} of {chosen.home}"
         if used is None:
             why = "without CUDA_HOME nobody finds it: there is no nvcc in PATH and no /usr/local/cuda"
+        elif not unfit(used, request):
+            why = f"role cuda_toolkit provides it, and without CUDA_HOME {used.home} ({used.origin}) would be used"
         else:
             why = f"{used.home} ({used.origin}) cannot: {unfit(used, request)}"
         if request.automatic and (used is None or used.origin not in _VARIABLES):
