@@ -10,11 +10,14 @@ PLAY = .venv/bin/ansible-playbook -i '$(INVENTORY)'
 CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help preflight deploy benchmark sweep explain report verify destroy venv venv-dev test test-full lint docs docs-check sanity unit \
+.PHONY: help provision preflight deploy benchmark sweep explain report verify destroy venv venv-dev test test-full lint docs docs-check sanity unit \
 	integration real molecule format changelog times gate-times startup-times harness-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+provision: venv  ## driver, tuning, GPUs in containers and CUDA on every host (ARGS="-e provision_reboot=allowed")
+	$(PLAY) provision.yml $(ARGS)
 
 preflight: venv  ## check every host for this rollout and say what is in its way; changes nothing
 	$(PLAY) preflight.yml $(ARGS)
