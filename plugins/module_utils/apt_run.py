@@ -1,0 +1,136 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Running apt-get: simulating a transaction, and doing exactly what was simulated."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ansible_collections.tokforge.sglang.plugins.module_utils import apt_simulation
+from ansible_collections.tokforge.sglang.plugins.module_utils.apt_simulation import SimulationError, Transaction
+
+#: Seconds: a kernel module is compiled for each kernel while packages are configured.
+TIMEOUT_S = 3600
+#: Seconds that apt waits for another one that holds dpkg's lock (apt 1.9.11, DPkg::Lock::Timeout).
+LOCK_WAIT_S = 300
+
+PRESENT = "present"
+ABSENT = "absent"
+
+# name, name=version, name=version* or name- (to be removed beside), with an architecture; nothing that apt would take
+# for an option, a file or a task.
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.]*(-+[a-z0-9+.]+)*(:[a-z0-9]+)?(-|=[A-Za-z0-9.+:~-]+\*?)?")
+
+# A command -> exit status, standard output, standard error.
+Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
+
+
+@dataclass(frozen=True)
+class Apt:
+    """How to call apt.
+
+    :param options: more `-o` settings, NAME=VALUE.
+    """
+
+    run: Run
+    options: tuple[str, ...] = ()
+    program: str = "apt-get"
+
+    def with_options(self, more: Sequence[str]) -> Apt:
+        """The same with more settings."""
+        return replace(self, options=(*self.options, *more))
+
+    def simulate(self, packages: Sequence[str], state: str = PRESENT) -> Transaction:
+        """What apt would do for these packages. Raises SimulationError."""
+        check_names(packages)
+        status, output, errors = self.run(self._command(packages, state, simulate=True))
+        if status:
+            raise SimulationError(
+                f"simulating apt for {' '.join(packages)}: {apt_simulation.reason(output + errors)}; see whether the "
+                "package lists are new (apt-get update) and offer these versions (apt-cache madison)",
+                packages=list(packages),
+                output=(output + errors)[-2000:],
+            )
+        return apt_simulation.parse(output)
+
+    def apply(self, packages: Sequence[str], state: str = PRESENT) -> None:
+        """Do it. Raises SimulationError with apt's last lines."""
+        status, output, errors = self.run(self._command(packages, state, simulate=False))
+        if status:
+            raise SimulationError(
+                f"running apt for {' '.join(packages)}: {apt_simulation.reason(output + errors)}; read the end of "
+                "/var/log/apt/term.log, correct it and run again",
+                packages=list(packages),
+                output=(output + errors)[-4000:],
+            )
+
+    def _command(self, packages: Sequence[str], state: str, simulate: bool) -> list[str]:
+        settings = [f"DPkg::Lock::Timeout={LOCK_WAIT_S}", *self.options]
+        head = [self.program, "-s"] if simulate else [self.program, "-y", "-q"]
+        for setting in settings:
+            head += ["-o", setting]
+        if state == ABSENT:
+            # Configuration of a driver that is gone would still keep nouveau off the GPUs.
+            return [*head, "--allow-change-held-packages", "purge", *packages]
+        return [
+            *head,
+            "-o",
+            "Dpkg::Options::=--force-confdef",
+            "-o",
+            "Dpkg::Options::=--force-confold",
+            "--no-install-recommends",
+            "--allow-downgrades",
+            "--allow-change-held-packages",
+            "install",
+            *packages,
+        ]
+
+
+def check_names(packages: Iterable[str]) -> None:
+    """Raise SimulationError for what is no package's name."""
+    wrong = [name for name in packages if not _PACKAGE.fullmatch(name)]
+    if wrong:
+        raise SimulationError(
+            f"reading the packages: {', '.join(repr(name) for name in wrong)} is no package; give name, "
+            "name=version or name=version*",
+            packages=wrong,
+        )
+
+
+def plain_name(package: str) -> str:
+    """The name in name=version or name-."""
+    name = package.partition("=")[0]
+    return name[:-1] if name.endswith("-") else name
+
+
+def run_command(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
+    """Run a command in the locale that the parsers know; 127 when it cannot be started, with why."""
+    folders = [os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+    try:
+        done = subprocess.run(
+            list(command),
+            env={
+                **os.environ,
+                "LC_ALL": "C",
+                "LANGUAGE": "C",
+                "DEBIAN_FRONTEND": "noninteractive",
+                "APT_LISTCHANGES_FRONTEND": "none",
+                "NEEDRESTART_MODE": "l",
+                "PATH": os.pathsep.join(folders).lstrip(os.pathsep),
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, "", f"E: {error}"
+    return done.returncode, done.stdout, done.stderr
