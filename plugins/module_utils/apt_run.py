@@ -6,19 +6,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import apt_simulation
+from ansible_collections.tokforge.sglang.plugins.module_utils import apt_simulation, run_command
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_simulation import SimulationError, Transaction
 
 #: Seconds: a kernel module is compiled for each kernel while packages are configured.
 TIMEOUT_S = 3600
 #: Seconds that apt waits for another one that holds dpkg's lock (apt 1.9.11, DPkg::Lock::Timeout).
 LOCK_WAIT_S = 300
+
+_ENVIRONMENT = {
+    "LANGUAGE": "C",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    "NEEDRESTART_MODE": "l",
+}
 
 PRESENT = "present"
 ABSENT = "absent"
@@ -109,28 +114,7 @@ def plain_name(package: str) -> str:
     return name[:-1] if name.endswith("-") else name
 
 
-def run_command(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
-    """Run a command in the locale that the parsers know; 127 when it cannot be started, with why."""
-    folders = [os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-    try:
-        done = subprocess.run(
-            list(command),
-            env={
-                **os.environ,
-                "LC_ALL": "C",
-                "LANGUAGE": "C",
-                "DEBIAN_FRONTEND": "noninteractive",
-                "APT_LISTCHANGES_FRONTEND": "none",
-                "NEEDRESTART_MODE": "l",
-                "PATH": os.pathsep.join(folders).lstrip(os.pathsep),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, "", f"E: {error}"
-    return done.returncode, done.stdout, done.stderr
+def run_apt(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[int, str, str]:
+    """Run it in the locale that the parsers know; 127 when it cannot be started, with why as apt would say it."""
+    status, output, errors = run_command.run_apart(command, timeout_s, _ENVIRONMENT)
+    return status, output, f"E: {errors}" if status == run_command.NOT_RUN else errors

@@ -138,7 +138,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = look(module.params, apt_run.run_command)
+        result = look(module.params, apt_run.run_apt)
     except SimulationError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(changed=False, **result)

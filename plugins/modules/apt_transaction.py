@@ -223,7 +223,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = settle(module.params, module.check_mode, apt_run.run_command)
+        result = settle(module.params, module.check_mode, apt_run.run_apt)
     except (SimulationError, previous_values.RecordError) as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result, **({"diff": shown(result)} if module._diff else {}))

@@ -367,7 +367,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        result = settle(module.params, apt_run.run_command)
+        result = settle(module.params, apt_run.run_apt)
     except DriverError as error:
         module.fail_json(msg=str(error), **error.facts)
     except KeyError as error:

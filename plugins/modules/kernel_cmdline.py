@@ -215,22 +215,23 @@ container:
   sample: true
 """
 
-import os
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import boot_loader, kernel_cmdline, previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    boot_loader,
+    kernel_cmdline,
+    previous_values,
+    run_command,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.boot_loader import BootLoaderError, Choice, Place
 from ansible_collections.tokforge.sglang.plugins.module_utils.kernel_cmdline import CmdlineError, Unit
 
-#: os-prober, which update-grub may run, looks at every disk.
-REFRESH_S = 600
 SHOWN_LINES = 15
 
 # A command -> exit status, what it wrote.
@@ -465,26 +466,6 @@ def put_back(plan: Plan, record_dir: str, fresh: Sequence[str], status: int, out
     )
 
 
-def run_command(command: Sequence[str]) -> tuple[int, str]:
-    """Run a command that ends by itself."""
-    folders = [os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-    try:
-        done = subprocess.run(
-            list(command),
-            env={**os.environ, "LC_ALL": "C", "PATH": os.pathsep.join(folders).lstrip(os.pathsep)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=REFRESH_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, str(error)
-    return done.returncode, done.stdout
-
-
 def shown(plan: Plan) -> dict[str, str]:
     """The file before and after."""
     return {
@@ -540,7 +521,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        made, result = settle(module.params, module.check_mode, boot_loader.Disk(), run_command)
+        made, result = settle(module.params, module.check_mode, boot_loader.Disk(), run_command.run)
     except (BootLoaderError, CmdlineError, previous_values.RecordError) as error:
         module.fail_json(msg=str(error), **error.facts)
     for warning in result.pop("warnings", []):

@@ -286,7 +286,7 @@ def main() -> None:
         params = completed(module.params)
         source = Source(params["name"], params["url"], params["sources_dir"], params["keyring_dir"])
         if params["state"] == "present":
-            result = have(params, source, module.check_mode, apt_run.run_command)
+            result = have(params, source, module.check_mode, apt_run.run_apt)
         else:
             result = drop(params, source, module.check_mode)
     except (DriverError, SourceError, signing_key.KeyFileError, previous_values.RecordError) as error:
