@@ -121,7 +121,8 @@ def test_stub_has_the_drivers_name_and_its_functions(house: Path, wheels: list[W
     home = tmp_path / "home"
     toolkit_wheels.assemble(str(home), str(house), wheels)
     stub = home / "lib64/stubs/libcuda.so"
-    assert "soname: [libcuda.so.1]" in subprocess.run(["readelf", "-d", stub], capture_output=True, text=True).stdout
+    dynamic = subprocess.run(["readelf", "-d", stub], capture_output=True, text=True, check=True).stdout
+    assert "soname: [libcuda.so.1]" in dynamic
     symbols = subprocess.run(["nm", "-D", "--defined-only", stub], capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"\b(cu\w+)$", symbols, re.MULTILINE)) == {
         "cuInit",
