@@ -96,8 +96,13 @@ def look(paths: Paths, run: Run) -> State:
         return State(False)
     enabled = run([paths.systemctl, "is-enabled", UNIT])[1].strip().splitlines()[-1:] == ["enabled"]
     running = run([paths.systemctl, "is-active", UNIT])[0] == 0
+    return State(True, enabled, running, *_active(paths))
+
+
+def _active(paths: Paths) -> tuple[str, str]:
+    """The active profile, and who chose it."""
     profile = " ".join(_read(os.path.join(paths.config, "active_profile")).split())
-    return State(True, enabled, running, profile, _read(os.path.join(paths.config, "profile_mode")).strip())
+    return profile, _read(os.path.join(paths.config, "profile_mode")).strip()
 
 
 def profile_file(name: str, paths: Paths) -> str:
@@ -203,6 +208,9 @@ def _switch_back(before: State, noted: State, name: str, paths: Paths, run: Run)
         _do(run, [paths.systemctl, "enable", UNIT])
     if not before.running and noted.running:
         _do(run, [paths.systemctl, "start", UNIT])
+    # `off` leaves a word on who chose the profile, and with that a TuneD that is started later chooses none by itself.
+    if not noted.profile and _active(paths) != (noted.profile, noted.mode):
+        _activate(paths, noted.profile, noted.mode)
 
 
 def _activate(paths: Paths, profile: str, mode: str = _MANUAL) -> None:

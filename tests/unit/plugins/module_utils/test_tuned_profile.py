@@ -106,6 +106,7 @@ def test_profile_goes_on_top_of_the_one_that_was_active_and_that_one_comes_back(
         (True, True, "balanced", "auto"),
         (True, True, "", "manual"),
         (False, False, "", "manual"),
+        (False, False, "", ""),
         (False, False, "virtual-guest", "manual"),
         (False, True, "balanced virtual-guest", "manual"),
         (True, False, "balanced", "manual"),
@@ -139,7 +140,7 @@ def test_package_that_we_installed_is_to_go_and_is_noted_until_it_did(tmp_path: 
     tuned_profile.note(tuned.paths, False, tuned.run)
     done = tuned.back()
     assert (done.changed, done.remove_package, done.after.installed) == (True, True, True)
-    assert tuned.state() == (False, False, "", "manual")
+    assert tuned.state() == (False, False, "", "")
     assert previous_values.read(tuned.paths.record_dir)["tuned"]["installed"] is False
     assert tuned.back().remove_package
     tuned.adm.unlink()
