@@ -10,6 +10,7 @@ there; `<owner>/asked/<name>` for those that were asked for by name; `<owner>/ho
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,26 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_pin import Pin
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_simulation import SimulationError, Transaction
+
+
+def _simulated(apt: apt_run.Apt, packages: Sequence[str], check: bool) -> Transaction:
+    """What apt would do, asked again with new lists when the ones that are there do not know a package.
+
+    Images come without lists, and old ones name kernels that are gone from the archive. Check mode fetches them into a
+    directory of its own.
+    """
+    try:
+        return apt.simulate(packages)
+    except SimulationError as error:
+        if not error.facts.get("unlisted"):
+            raise
+    if not check:
+        apt.refresh()
+        return apt.simulate(packages)
+    with tempfile.TemporaryDirectory(prefix="tokforge-apt-") as lists:
+        aside = apt.with_options([f"Dir::State::lists={lists}", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="])
+        aside.refresh()
+        return aside.simulate(packages)
 
 
 @dataclass(frozen=True)
@@ -50,7 +71,7 @@ class Packages:
             trial = self.apt.with_options(pins)
             lacking = installed_packages.unknown(also, self.apt.run)
             packages = [*packages, *(one for one in also if one not in lacking)]
-            transaction = trial.simulate(packages)
+            transaction = _simulated(trial, packages, check)
             apt_simulation.refuse(transaction, refuse, packages)
             pinned = self.pin.differs(hold)
             if not check:

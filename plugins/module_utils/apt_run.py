@@ -32,6 +32,11 @@ ABSENT = "absent"
 # for an option, a file or a task.
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.]*(-+[a-z0-9+.]+)*(:[a-z0-9]+)?(-|=[A-Za-z0-9.+:~-]+\*?)?")
 
+# What apt says of packages and versions that are in none of its lists.
+_UNLISTED = re.compile(
+    r"^E: (Unable to locate package|Version '.*' for '.*' was not found|Package '.*' has no inst)", re.M
+)
+
 # A command -> exit status, standard output, standard error.
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
@@ -61,8 +66,13 @@ class Apt:
                 "package lists are new (apt-get update) and offer these versions (apt-cache madison)",
                 packages=list(packages),
                 output=(output + errors)[-2000:],
+                unlisted=bool(_UNLISTED.search(output + errors)),
             )
         return apt_simulation.parse(output)
+
+    def refresh(self) -> None:
+        """Fetch the package lists. One source that does not answer keeps nobody from using the others."""
+        self.run([self.program, "-q", *self._settings(), "update"])
 
     def apply(self, packages: Sequence[str], state: str = PRESENT) -> None:
         """Do it. Raises SimulationError with apt's last lines."""
@@ -76,10 +86,7 @@ class Apt:
             )
 
     def _command(self, packages: Sequence[str], state: str, simulate: bool) -> list[str]:
-        settings = [f"DPkg::Lock::Timeout={LOCK_WAIT_S}", *self.options]
-        head = [self.program, "-s"] if simulate else [self.program, "-y", "-q"]
-        for setting in settings:
-            head += ["-o", setting]
+        head = [self.program, *(["-s"] if simulate else ["-y", "-q"]), *self._settings()]
         if state == ABSENT:
             # Configuration of a driver that is gone would still keep nouveau off the GPUs.
             return [*head, "--allow-change-held-packages", "purge", *packages]
@@ -95,6 +102,10 @@ class Apt:
             "install",
             *packages,
         ]
+
+    def _settings(self) -> list[str]:
+        settings = [f"DPkg::Lock::Timeout={LOCK_WAIT_S}", *self.options]
+        return [word for setting in settings for word in ("-o", setting)]
 
 
 def check_names(packages: Iterable[str]) -> None:

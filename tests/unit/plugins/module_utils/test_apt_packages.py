@@ -31,6 +31,9 @@ class Host:
         self.offers: dict[str, list[str]] = {}
         self.needed_by: dict[str, str] = {}
         self.fails = False
+        # Lists that do not know the packages yet; `refresh` is what fetching them does to those.
+        self.unlisted: dict[str, bool] = {}
+        self.refresh = True
         self.calls: list[list[str]] = []
         self.preferences: list[dict[str, str]] = []
 
@@ -62,6 +65,12 @@ class Host:
             if one.startswith("Dir::Etc::preferencesparts="):
                 folder = Path(one.partition("=")[2])
                 self.preferences.append({file.name: file.read_text() for file in folder.iterdir()})
+        lists = next((one.partition("=")[2] for one in given if one.startswith("Dir::State::lists=")), "")
+        if given[-1] == "update":
+            self.unlisted[lists] = not self.refresh
+            return 100, "", "E: The repository 'https://enterprise.example bookworm' is not signed.\n"
+        if self.unlisted.get(lists, bool(lists)):
+            return 100, "", outputs.NO_HEADERS_ERRORS
         if "purge" in given:
             names = given[given.index("purge") + 1 :]
             names += [user for need, user in self.needed_by.items() if need in names and user in self.there]
@@ -116,6 +125,36 @@ def test_check_mode_predicts_and_does_nothing(tmp_path: Path) -> None:
     told = bring(host, tmp_path, check=True, hold=True, text="Pin\n")
     assert (told["changed"], told["held"], host.there) == (True, ["nvidia-driver-cuda"], {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lists_are_fetched_once_when_they_do_not_know_a_package(tmp_path: Path) -> None:
+    host = Host()
+    host.unlisted[""] = True
+    assert bring(host, tmp_path)["changed"] and host.there
+    updates = [one for one in host.calls if one[-1] == "update"]
+    assert len(updates) == 1 and updates[0][:2] == ["apt-get", "-q"]
+    bring(host, tmp_path)
+    assert len([one for one in host.calls if one[-1] == "update"]) == 1
+
+
+def test_check_mode_fetches_lists_into_a_directory_of_its_own(tmp_path: Path) -> None:
+    host = Host()
+    host.unlisted[""] = True
+    told = bring(host, tmp_path, check=True)
+    assert [one["name"] for one in told["installs"]] == ["nvidia-driver-cuda", "libcuda1"]
+    # apt's own lists still know nothing, and nothing is left of the others.
+    aside = [one for one in host.unlisted if one]
+    assert host.unlisted[""] and len(aside) == 1 and not Path(aside[0]).exists()
+    assert all("Dir::Cache::pkgcache=" in one for one in host.calls if one[-1] == "update")
+
+
+def test_package_that_new_lists_do_not_know_either_is_named(tmp_path: Path) -> None:
+    host = Host()
+    host.unlisted[""], host.refresh = True, False
+    for check in (False, True):
+        with pytest.raises(SimulationError, match="Unable to locate package") as told:
+            bring(host, tmp_path, check=check)
+        assert told.value.facts["unlisted"]
 
 
 def test_refused_transaction_leaves_nothing_behind(tmp_path: Path) -> None:
