@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     cpu_frequency,
     kernel_cmdline,
+    login_limits,
     modprobe_options,
     pcie_acs,
     pcie_config,
@@ -36,6 +37,7 @@ class Paths:
     proc_sys: str
     proc_cmdline: str
     limits_file: str
+    proc_first: str
     shm: str
     fstab: str
     tuned_config: str
@@ -102,6 +104,9 @@ def look(plan: Plan, running_kernel: str, paths: Paths, measure: Callable[[str],
         found.differences.append(Difference("running kernel", release, running_kernel, REBOOT))
     if "limits" in steps and _text(paths.limits_file) != steps["limits"]["text"]:
         found.differences.append(Difference("limits", f"those asked for in {paths.limits_file}", "others", NOW))
+    if "limits" in steps:
+        first = (_text(os.path.join(paths.proc_first, name)) for name in ("limits", "status", "uid_map"))
+        found.notes += login_limits.out_of_reach(steps["limits"]["limits"], *first)
     if "shm" in steps:
         _shm(steps["shm"], paths, found, measure)
     if plan.boot and not os.path.lexists(paths.unit_link):

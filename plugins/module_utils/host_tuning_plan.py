@@ -18,8 +18,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     cpu_frequency,
     kernel_cmdline,
     kernel_package,
+    login_limits,
     modprobe_options,
-    own_file,
     pcie_acs,
     pcie_config,
     shared_memory,
@@ -33,16 +33,12 @@ MACHINE, CONTAINER = "machine", "container"
 GPUS = "gpus"
 SCHEMA_VERSION = 1
 
+#: Notes of module kernel_cmdline are `kernel_cmdline/<file>/<name>`.
+CMDLINE_KEY = "kernel_cmdline/"
 #: Notes of the tokens that are asked for are `host_tuning_token/<token>`.
 TOKEN_KEY = "host_tuning_token/"  # noqa: S105 (a key of a note)
 #: Noted while an energy preference is asked for, since the governor's note does not tell which of the two was.
 PREFERENCE_KEY = "host_tuning_energy_preference"
-
-#: Items of limits.conf(5) with a soft and a hard limit.
-LIMITS = (
-    "as core cpu data fsize locks memlock msgqueue nice nofile nproc priority rss rtprio sigpending stack".split()  # noqa: SIM905
-)
-_UNLIMITED = ("unlimited", "infinity", "-1")
 
 
 class TuningError(Exception):
@@ -123,8 +119,8 @@ def decide(settings: Settings, host: Host, notes: Mapping[str, Any], paths: Path
         _read_request(settings, host, notes, plan)
         _kernel_package(settings, host, notes, plan)
         _boot(settings, plan, paths)
-    text = limits_text(settings.limits)
-    plan.steps["limits"] = {"do": SET if text else RESTORE, "text": text}
+    text = login_limits.rendered(settings.limits)
+    plan.steps["limits"] = {"do": SET if text else RESTORE, "text": text, "limits": dict(settings.limits)}
     noted = shared_memory.KEY + paths.shm in notes
     plan.steps["shm"] = {"do": _do(bool(settings.shm_size), noted), "size": settings.shm_size}
     if settings.shm_size:
@@ -151,24 +147,6 @@ def iommu_tokens(mode: str, vendor: str) -> list[str]:
     if mode == "off":
         return ["intel_iommu=off" if intel else "amd_iommu=off"]
     return [*(["intel_iommu=on"] if intel else []), "iommu=pt" if mode == "pt" else "iommu=nopt"]
-
-
-def limits_text(limits: Mapping[str, Any]) -> str:
-    """The file for limits.d, empty for no limits. Raises TuningError."""
-    lines = []
-    for item in sorted(limits):
-        value = limits[item]
-        text = str(value)
-        number = isinstance(value, (int, str)) and not isinstance(value, bool) and text.lstrip("-").isdigit()
-        if item not in LIMITS or not (number or text in _UNLIMITED):
-            raise TuningError(
-                f"setting the limit {item} to {value!r}: this is no item and value of limits.conf(5); give one of "
-                f"{', '.join(LIMITS)} with a number or unlimited",
-                item=item,
-            )
-        # The star does not mean root (limits.conf(5)).
-        lines += [f"{who} - {item} {text}\n" for who in ("*", "root")]
-    return own_file.HEADER + "".join(lines) if lines else ""
 
 
 def _do(asked: bool, noted: bool) -> str:
@@ -250,7 +228,10 @@ def _cmdline(settings: Settings, host: Host, notes: Mapping[str, Any], plan: Pla
     old = [token for token in noted if token not in tokens]
     places = {unit.place for unit in asked}
     # A name that is asked for with another value is replaced in its place, not put back first.
-    drop = [token for token in old if kernel_cmdline.wanted([token])[0].place not in places]
+    # One that the command line had before, or that could not be set, was never changed: there is nothing to put back.
+    changed = {key.rpartition("/")[2] for key in notes if key.startswith(CMDLINE_KEY)}
+    units = {token: kernel_cmdline.wanted([token])[0] for token in old}
+    drop = [token for token, unit in units.items() if unit.place not in places and unit.family in changed]
     plan.steps["cmdline"] = {
         "do": SET if tokens else (RESTORE if noted else LEAVE),
         "tokens": tokens,

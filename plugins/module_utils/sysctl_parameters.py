@@ -11,11 +11,12 @@ ours with another value would win at the next start. That is refused.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import own_file, previous_values
@@ -172,14 +173,27 @@ def decide(parameters: Mapping[str, Any], paths: Paths) -> Plan:
 
 
 def apply(plan: Plan, paths: Paths) -> None:
-    """Note, write the file, set, read back, forget. Raises ParameterError, OwnFileError and RecordError."""
+    """Note, set, read back, write the file, forget. Raises ParameterError, OwnFileError and RecordError.
+
+    What the kernel refuses leaves nothing behind: neither a file that would fail at each start nor a note.
+    """
     # Noted also when it has the value already: what was there is known only now, and `absent` is to find it.
     ours = {KEY + entry.name: entry.before for entry in plan.entries if entry.status in (SET, ALREADY)}
+    new = set(ours).difference(previous_values.read(paths.record_dir))
     previous_values.remember(paths.record_dir, ours)
-    own_file.write(paths.file, plan.text)
-    for entry in plan.entries:
-        if entry.after is not None and entry.before != entry.after:
+    changing = [entry for entry in plan.entries if entry.after is not None and entry.before != entry.after]
+    begun: list[Entry] = []
+    try:
+        for entry in changing:
+            begun.append(entry)
             _set(entry, paths.proc_sys)
+        own_file.write(paths.file, plan.text)
+    except (ParameterError, own_file.OwnFileError):
+        for entry in reversed(begun):
+            with contextlib.suppress(ParameterError):
+                _set(replace(entry, after=entry.before), paths.proc_sys)
+        previous_values.forget(paths.record_dir, new)
+        raise
     previous_values.forget(
         paths.record_dir, [KEY + entry.name for entry in plan.entries if entry.status in (RESTORED, GONE)]
     )

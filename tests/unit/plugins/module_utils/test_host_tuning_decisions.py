@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     host_tuning_check,
     host_tuning_plan,
+    login_limits,
     previous_values,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.cpu_frequency import Policy
@@ -173,11 +174,18 @@ def test_what_is_noted_and_not_asked_for_is_put_back(note: str, step: str) -> No
 
 def test_tokens_that_are_not_asked_for_any_more_are_dropped_and_those_with_another_value_replaced() -> None:
     noted = {f"host_tuning_token/{token}": True for token in ("iommu=pt", "nosmt", "pci=noacs", "pci=realloc")}
-    step = plan_of(Settings(kernel_options=("iommu=nopt", "pci=noacs")), noted=noted).steps["cmdline"]
+    changed: dict[str, Any] = {f"kernel_cmdline//etc/default/grub/{name}": [] for name in ("iommu", "nosmt", "pci")}
+    step = plan_of(Settings(kernel_options=("iommu=nopt", "pci=noacs")), noted={**noted, **changed}).steps["cmdline"]
     assert step["tokens"] == ["iommu=nopt", "pci=noacs"]
     assert step["drop"] == ["nosmt", "pci=realloc"]
     assert list(step["forget"]) == [f"host_tuning_token/{token}" for token in ("iommu=pt", "nosmt", "pci=realloc")]
     assert list(step["notes"]) == ["host_tuning_token/iommu=nopt", "host_tuning_token/pci=noacs"]
+
+
+def test_token_that_was_never_set_is_forgotten_and_not_put_back() -> None:
+    # Noted, and then the configuration of the boot loader could not be edited; or it was there before.
+    step = plan_of(Settings(), noted={"host_tuning_token/nosmt": True, "kernel_cmdline//f/iommu": []}).steps["cmdline"]
+    assert (step["drop"], list(step["forget"])) == ([], ["host_tuning_token/nosmt"])
 
 
 @pytest.mark.parametrize(
@@ -205,21 +213,21 @@ def test_iommu_of_other_makers_is_refused() -> None:
 
 
 def test_limits_are_for_all_and_for_root() -> None:
-    text = host_tuning_plan.limits_text({"nofile": 1048576, "memlock": "unlimited"})
+    text = login_limits.rendered({"nofile": 1048576, "memlock": "unlimited"})
     assert text.splitlines()[1:] == [
         "* - memlock unlimited",
         "root - memlock unlimited",
         "* - nofile 1048576",
         "root - nofile 1048576",
     ]
-    assert host_tuning_plan.limits_text({}) == ""
+    assert login_limits.rendered({}) == ""
 
 
 @pytest.mark.parametrize(
     "limits", [{"maxlogins": 1}, {"nofile": "many"}, {"nofile": True}, {"nofile": 1.5}, {"x\ny": 1}]
 )
 def test_limit_that_is_none_is_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(TuningError, match=r"limits\.conf"):
+    with pytest.raises(login_limits.LimitError, match=r"limits\.conf"):
         plan_of(Settings(limits=limits))
 
 
@@ -242,7 +250,17 @@ class System:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        names = ("sys_cpu", "sys_pci", "sys_module", "proc_sys", "proc_cmdline", "limits_file", "shm", "fstab")
+        names = (
+            "sys_cpu",
+            "sys_pci",
+            "sys_module",
+            "proc_sys",
+            "proc_cmdline",
+            "limits_file",
+            "proc_first",
+            "shm",
+            "fstab",
+        )
         more = ("tuned_config", "unit_link", "record_dir")
         self.paths = host_tuning_check.Paths(
             **{name: str(root / name) for name in (*names, *more)}, unit="tokforge-host"
@@ -307,7 +325,7 @@ def test_nothing_is_wrong_when_all_is_as_asked(system: System) -> None:
     system.put("proc_sys/kernel/numa_balancing", "0\n")
     system.put("proc_cmdline", "nosmt quiet iommu=pt\n")
     system.put("sys_module/nvidia_uvm/parameters/uvm_disable_hmm", "Y\n")
-    system.put("limits_file", host_tuning_plan.limits_text({"memlock": "unlimited"}))
+    system.put("limits_file", login_limits.rendered({"memlock": "unlimited"}))
     system.put("fstab", f"tmpfs {system.paths.shm} tmpfs size=64G 0 0\n")
     system.put("unit_link", "")
     asked = dataclasses.replace(EVERYTHING, acs="unchanged", pcie_read_request=0, kernel_package="")
@@ -350,3 +368,38 @@ def test_device_that_ignores_the_size_is_a_note(system: System) -> None:
     found = system.look(asked)
     assert found.notes == [f"{GPU} ignores another read request size and stays at 512 bytes"]
     assert [each.setting for each in found.differences] == ["unit tokforge-host"]
+
+
+FIRST = """Limit                     Soft Limit           Hard Limit           Units
+Max locked memory         8388608              8388608              bytes
+Max open files            1024                 524288               files
+Max processes             unlimited            unlimited            processes
+"""
+HOST_MAP, GUEST_MAP = "         0          0 4294967295\n", "         0     100000      65536\n"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "uid_map", "told"),
+    [
+        ("000001ffffffffff", HOST_MAP, []),
+        ("000001ffffffffff", GUEST_MAP, ["memlock: unlimited", "nofile: 1048576"]),
+        ("000001fffeffffff", HOST_MAP, ["memlock: unlimited", "nofile: 1048576"]),
+    ],
+)
+def test_limits_that_no_session_of_a_container_can_have_are_told(
+    capabilities: str, uid_map: str, told: list[str]
+) -> None:
+    asked = {"memlock": "unlimited", "nofile": 1048576, "nproc": "unlimited", "rtprio": 99}
+    found = login_limits.out_of_reach(asked, FIRST, f"CapEff:\t0\nCapBnd:\t{capabilities}\n", uid_map)
+    assert [line.split(" is asked")[0].removeprefix("limit ") for line in found] == told
+    if told:
+        assert "more than 8192; raise it on the hypervisor (lxc.prlimit.memlock" in found[0]
+        assert "more than 524288;" in found[1]
+
+
+def test_limits_that_a_container_can_have_and_what_cannot_be_read_are_not_told() -> None:
+    status = "CapBnd:\t000001fffeffffff\n"
+    assert login_limits.out_of_reach({"memlock": 8192, "nofile": 524288}, FIRST, status, HOST_MAP) == []
+    assert len(login_limits.out_of_reach({"memlock": 8193, "nofile": 524289}, FIRST, status, HOST_MAP)) == 2
+    assert login_limits.out_of_reach({"memlock": "unlimited"}, "", status, HOST_MAP) == []
+    assert login_limits.out_of_reach({"memlock": "unlimited"}, FIRST, "", "") == []

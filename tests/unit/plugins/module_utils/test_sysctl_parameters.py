@@ -176,3 +176,34 @@ def test_read_only_proc_says_where_to_run(kernel: Kernel, monkeypatch: pytest.Mo
     monkeypatch.setattr(sysctl_parameters, "write_value", refusing)
     with pytest.raises(ParameterError, match="on the machine below it"):
         kernel.settle({BALANCING: 0})
+
+
+def test_refused_parameter_leaves_neither_file_nor_note_nor_half_of_the_others(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel.settle({"net.ipv4.tcp_rmem": "4096 131072 6291457"})
+    text, notes = kernel.file.read_text(), kernel.notes()
+    real = sysctl_parameters.write_value
+
+    def write(path: str, value: str) -> None:
+        if path.endswith("nr_hugepages"):
+            raise OSError(30, "Read-only file system")
+        real(path, value)
+
+    monkeypatch.setattr(sysctl_parameters, "write_value", write)
+    with pytest.raises(ParameterError, match=r"vm\.nr_hugepages to 16"):
+        kernel.settle({BALANCING: 0, PAGES: 16, "net.ipv4.tcp_rmem": "4096 131072 6291457"})
+    assert (kernel.get(BALANCING), kernel.get(PAGES)) == ("1", "0")
+    assert (kernel.file.read_text(), kernel.notes()) == (text, notes)
+
+
+def test_file_that_cannot_be_written_leaves_the_kernel_as_it_was(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: str, text: str | None) -> None:
+        raise own_file.OwnFileError(f"writing {file}: No space left on device; free some")
+
+    monkeypatch.setattr(own_file, "write", full)
+    with pytest.raises(own_file.OwnFileError):
+        kernel.settle({BALANCING: 0})
+    assert (kernel.get(BALANCING), kernel.notes()) == ("1", {})
