@@ -119,7 +119,9 @@ def _wrong_entry(name: str, entry: Any) -> str:
     if not isinstance(hypervisor, str) or not hypervisor:
         return f"lxc_container of {name} does not name its hypervisor; give the hypervisor's name in the inventory"
     # On Proxmox a number, elsewhere the name of a directory.
-    if type(number) not in (int, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", str(number)):
+    # Not by type(): a template's texts are of a class of Ansible's own.
+    known = isinstance(number, (int, str)) and not isinstance(number, bool)
+    if not known or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", str(number)):
         return f"lxc_container of {name} has the id {number!r}; give the container's number, or its name for plain LXC"
     return ""
 

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent / "packages"
+# A libcuda with two GPUs that are this process's memory.
+CUDA = Path(__file__).resolve().parents[3] / "tests/unit/verify/stand_in_cuda.c"
 GOOD = ("580.95.05", "580.105.08")
 # Its userland depends on another kernel.
 NEW_KERNEL = "580.82.07"
@@ -48,7 +50,7 @@ SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 
 @dataclass(frozen=True)
 class Package:
-    """A binary package: its control fields, the files it installs as text or links, and its maintainer scripts."""
+    """A binary package: its control fields, the files it installs as text, links or copies, its maintainer scripts."""
 
     name: str
     version: str
@@ -56,6 +58,7 @@ class Package:
     files: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, Path] = field(default_factory=dict)
 
     def build(self, directory: Path) -> None:
         """Write NAME_VERSION_amd64.deb."""
@@ -64,6 +67,9 @@ class Package:
             tree.chmod(0o755)
             for path, text in self.files.items():
                 write(tree / path, text)
+            for path, original in self.copies.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(original, tree / path)
             for path, target in self.links.items():
                 (tree / path).parent.mkdir(parents=True, exist_ok=True)
                 (tree / path).symlink_to(target)
@@ -143,8 +149,8 @@ def userland(driver: str) -> Package:
     )
 
 
-def library(name: str, soname: str, driver: str) -> Package:
-    """A library of the driver. The file is empty, which ldconfig passes over."""
+def library(name: str, soname: str, driver: str, libcuda: Path) -> Package:
+    """A library of the driver. Only libcuda does anything; the others are empty, which ldconfig passes over."""
     version = f"{driver}-1"
     fields = {}
     if name == "libcuda1":
@@ -155,10 +161,13 @@ def library(name: str, soname: str, driver: str) -> Package:
         }
     directory = "usr/lib/x86_64-linux-gnu"
     real = f"{soname.partition('.so.')[0]}.so.{driver}"
-    return Package(name, version, fields, {f"{directory}/{real}": ""}, {f"{directory}/{soname}": real})
+    links = {f"{directory}/{soname}": real}
+    if name == "libcuda1":
+        return Package(name, version, fields, links=links, copies={f"{directory}/{real}": libcuda})
+    return Package(name, version, fields, {f"{directory}/{real}": ""}, links)
 
 
-def driver_packages(driver: str) -> Iterator[Package]:
+def driver_packages(driver: str, libcuda: Path) -> Iterator[Package]:
     """The driver in one version."""
     version = f"{driver}-1"
     yield kernel_module("nvidia-kernel-open-dkms", "nvidia-kernel-dkms", driver)
@@ -178,7 +187,7 @@ def driver_packages(driver: str) -> Iterator[Package]:
     )
     yield userland(driver)
     for name, soname in LIBRARIES.items():
-        yield library(name, soname, driver)
+        yield library(name, soname, driver, libcuda)
 
 
 def debian_packages(kernel: str) -> Iterator[Package]:
@@ -239,10 +248,12 @@ def main() -> None:
         shutil.rmtree(root)
     for name in ("nvidia", "debian"):
         (root / name).mkdir(parents=True)
+    libcuda = root / "libcuda.so"
+    run(["cc", "-shared", "-fPIC", "-O1", "-o", str(libcuda), str(CUDA)])
     packages = [
         (package, root / "nvidia")
         for driver in (*GOOD, NEW_KERNEL, NEEDS_MODULE)
-        for package in driver_packages(driver)
+        for package in driver_packages(driver, libcuda)
     ]
     packages += [(package, root / "debian") for package in debian_packages(kernel)]
     with ThreadPoolExecutor(os.cpu_count()) as workers:

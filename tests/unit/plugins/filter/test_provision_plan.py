@@ -41,6 +41,14 @@ def test_bare_machine_and_hypervisor_with_two_containers() -> None:
     assert FilterModule().filters() == {"provision_plan": provision_plan}
 
 
+def test_texts_of_a_template_are_texts() -> None:
+    class Tagged(str):
+        """As Ansible's templates make them."""
+
+    entry = {"hypervisor": Tagged("pve"), "id": Tagged("guest-1")}
+    assert problem(LXC, entry, {"pve": MACHINE}) == ""
+
+
 def test_container_of_an_unknown_hypervisor_is_named_with_both_ways_out() -> None:
     said = problem(LXC)
     assert "box is a container and the inventory does not say of which hypervisor" in said
