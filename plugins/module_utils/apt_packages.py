@@ -11,7 +11,7 @@ there; `<owner>/asked/<name>` for those that were asked for by name; `<owner>/ho
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,17 +73,18 @@ class Packages:
             packages = [*packages, *(one for one in also if one not in lacking)]
             transaction = _simulated(trial, packages, check)
             apt_simulation.refuse(transaction, refuse, packages)
+            unfinished = self._unfinished(transaction, asked)
             pinned = self.pin.differs(hold)
             if not check:
                 self.pin.settle(hold)
-                if transaction.changes:
+                if transaction.changes or unfinished:
                     # Before it is done: a run that is killed in between must know what it brought.
                     self._note(transaction, asked)
-                    trial.apply(packages)
+                    transaction = self._applied(trial, packages, transaction, refuse)
                     self._settled(trial, packages)
         held = self._hold([name for name in asked if driver_packages.is_driver(name)] if hold else [], check)
         return {
-            "changed": transaction.changes or pinned or bool(held),
+            "changed": transaction.changes or bool(unfinished) or pinned or bool(held),
             "held": held,
             "kept": {},
             **transaction.as_dict(),
@@ -94,7 +95,7 @@ class Packages:
         notes = previous_values.read(self.record_dir)
         before = self._noted(notes, "package")
         asked = self._noted(notes, "asked")
-        there = self._installed()
+        there = self._installed(installed_packages.left)
         new = [name for name, version in sorted(before.items()) if not version and name in there]
         gone = [name for name in new if name in asked or driver_packages.is_driver(name)]
         transaction = Transaction()
@@ -134,15 +135,37 @@ class Packages:
             **transaction.as_dict(),
         )
 
+    def _applied(
+        self, apt: apt_run.Apt, packages: Sequence[str], transaction: Transaction, refuse: Iterable[str]
+    ) -> Transaction:
+        """What was done: the transaction, or with new lists another one where archives have lost what old ones name."""
+        try:
+            apt.apply(packages)
+        except SimulationError as error:
+            if not error.facts.get("outdated"):
+                raise
+            apt.refresh()
+            transaction = apt.simulate(packages)
+            apt_simulation.refuse(transaction, refuse, packages)
+            self._note(transaction, [apt_run.plain_name(one) for one in packages if not one.endswith("-")])
+            apt.apply(packages)
+        return transaction
+
     def _settled(self, apt: apt_run.Apt, packages: Sequence[str]) -> None:
         # apt-get answers 0 also when it was satisfied with less.
         left = apt.simulate(packages)
-        if left.changes:
+        if left.changes or self._unfinished(left, [apt_run.plain_name(one) for one in packages]):
             raise SimulationError(
                 f"running apt for {' '.join(packages)}: afterwards it would still change something; read the end of "
                 "/var/log/apt/term.log",
                 **left.as_dict(),
             )
+
+    def _unfinished(self, transaction: Transaction, asked: Iterable[str]) -> list[str]:
+        """Packages of the driver, asked for or noted here, that a run was killed in the middle of, or that failed."""
+        ours = {*map(driver_packages.bare, asked), *self._noted(previous_values.read(self.record_dir), "package")}
+        names = [driver_packages.bare(name) for name in transaction.unfinished]
+        return [name for name in names if name in ours or driver_packages.is_driver(name)]
 
     def _note(self, transaction: Transaction, asked: Iterable[str]) -> None:
         changes = (*transaction.installs, *transaction.upgrades)
@@ -157,11 +180,11 @@ class Packages:
         head = f"{self.owner}/{what}/"
         return {key[len(head) :]: value for key, value in notes.items() if key.startswith(head)}
 
-    def _installed(self) -> dict[str, str]:
+    def _installed(self, read: Callable[[str], dict[str, str]] = installed_packages.installed) -> dict[str, str]:
         status, output, errors = self.apt.run(installed_packages.QUERY)
         if status not in (0, 1):
             raise SimulationError(f"asking dpkg what is installed: {errors.strip() or status}; run dpkg --audit")
-        return installed_packages.installed(output)
+        return read(output)
 
     def _hold(self, names: Iterable[str], check: bool) -> list[str]:
         """Set holds on these names, and take off those of ours on others; the names whose hold changed."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -36,6 +37,13 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.]*(-+[a-z0-9+.]+)*(:[a-z0-9]+)?(-|=[A-Z
 _UNLISTED = re.compile(
     r"^E: (Unable to locate package|Version '.*' for '.*' was not found|Package '.*' has no inst)", re.M
 )
+
+# A package that the lists name is gone from its archive: there is a newer one.
+_OUTDATED = re.compile(r"^E: Unable to fetch some archives", re.M)
+# apt waits for dpkg's lock, but not for those of its lists and its cache.
+_LOCKED = re.compile(r"^E: Could not get lock \S*/(lists|archives)/", re.M)
+_LOCK_STEP_S = 2.0
+_INTERRUPTED = re.compile(r"^E: dpkg was interrupted", re.M)
 
 # A command -> exit status, standard output, standard error.
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
@@ -72,17 +80,23 @@ class Apt:
 
     def refresh(self) -> None:
         """Fetch the package lists. One source that does not answer keeps nobody from using the others."""
-        self.run([self.program, "-q", *self._settings(), "update"])
+        patiently([self.program, "-q", *self._settings(), "update"], self.run)
 
     def apply(self, packages: Sequence[str], state: str = PRESENT) -> None:
         """Do it. Raises SimulationError with apt's last lines."""
-        status, output, errors = self.run(self._command(packages, state, simulate=False))
+        command = self._command(packages, state, simulate=False)
+        status, output, errors = patiently(command, self.run)
+        if status and _INTERRUPTED.search(errors):
+            # dpkg was killed, perhaps by the end of a run of ours. What this cannot mend apt tells below.
+            self.run(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
+            status, output, errors = patiently(command, self.run)
         if status:
             raise SimulationError(
                 f"running apt for {' '.join(packages)}: {apt_simulation.reason(output + errors)}; read the end of "
                 "/var/log/apt/term.log, correct it and run again",
                 packages=list(packages),
                 output=(output + errors)[-4000:],
+                outdated=bool(_OUTDATED.search(output + errors)),
             )
 
     def _command(self, packages: Sequence[str], state: str, simulate: bool) -> list[str]:
@@ -106,6 +120,19 @@ class Apt:
     def _settings(self) -> list[str]:
         settings = [f"DPkg::Lock::Timeout={LOCK_WAIT_S}", *self.options]
         return [word for setting in settings for word in ("-o", setting)]
+
+
+def patiently(
+    command: Sequence[str], run: Run, wait: Callable[[float], None] = time.sleep, limit_s: float = LOCK_WAIT_S
+) -> tuple[int, str, str]:
+    """Run apt-get, and again while another one (at boot that of apt-daily.service) holds the lock of lists or cache."""
+    waited_s = 0.0
+    while True:
+        status, output, errors = run(command)
+        if not status or not _LOCKED.search(errors) or waited_s >= limit_s:
+            return status, output, errors
+        wait(_LOCK_STEP_S)
+        waited_s += _LOCK_STEP_S
 
 
 def check_names(packages: Iterable[str]) -> None:

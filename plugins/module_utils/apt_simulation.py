@@ -29,8 +29,11 @@ OTHER_REMOVAL = "other_removal"
 #: What a transaction can be refused for.
 CLASSES = (KERNEL, MODULE, DRIVER, OTHER_REMOVAL)
 
-_INST = re.compile(r"Inst (?P<name>\S+) (?:\[(?P<before>[^\]]+)\] )?\((?P<version>\S+)(?: [^()]*)?\)")
-_REMV = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<before>[^\]]+)\]")
+# An origin may have parentheses of its own.
+_INST = re.compile(r"Inst (?P<name>\S+) (?:\[(?P<before>[^\]]+)\] )?\((?P<version>[^\s()]+)[ )]")
+_CONF = re.compile(r"^Conf (\S+)", re.MULTILINE)
+# Without a version for one of which only configuration is left.
+_REMV = re.compile(r"(?:Remv|Purg) (?P<name>\S+)(?: \[(?P<before>[^\]]*)\])?(?: |$)")
 _DOWNGRADED = re.compile(r"The following packages will be DOWNGRADED:\n((?:  .*\n)+)")
 _COUNTS = re.compile(
     r"(\d+) upgraded, (\d+) newly installed,(?: \d+ reinstalled,)?(?: (\d+) downgraded,)? (\d+) to remove"
@@ -69,6 +72,8 @@ class Transaction:
     removes: tuple[Change, ...] = ()
     #: Names among the upgrades that become older.
     downgraded: tuple[str, ...] = ()
+    #: Names of packages that are unpacked already and would be configured: an earlier run ended in between.
+    unfinished: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -82,6 +87,7 @@ class Transaction:
             "upgrades": [one.as_dict() for one in self.upgrades],
             "removes": [one.as_dict() for one in self.removes],
             "downgrades": list(self.downgraded),
+            "unfinished": list(self.unfinished),
             "changes": self.changes,
         }
 
@@ -102,10 +108,15 @@ def parse(output: str) -> Transaction:
             found = _REMV.match(line)
             if found is None:
                 raise _unread(line)
-            removes.append(Change(found["name"], "", found["before"]))
+            removes.append(Change(found["name"], "", found["before"] or ""))
     listed = _DOWNGRADED.search(output)
+    unpacked = {one.name for one in (*installs, *upgrades)}
     transaction = Transaction(
-        tuple(installs), tuple(upgrades), tuple(removes), tuple(listed[1].split()) if listed else ()
+        tuple(installs),
+        tuple(upgrades),
+        tuple(removes),
+        tuple(listed[1].split()) if listed else (),
+        tuple(name for name in dict.fromkeys(_CONF.findall(output)) if name not in unpacked),
     )
     _counted(output, transaction)
     return transaction

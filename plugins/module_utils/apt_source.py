@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import signing_key
+from ansible_collections.tokforge.sglang.plugins.module_utils import apt_run, signing_key
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
-from ansible_collections.tokforge.sglang.plugins.module_utils.url_password import holds_password
+from ansible_collections.tokforge.sglang.plugins.module_utils.url_password import holds_password, shown
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_URL = re.compile(r"(https?://[^\s/?#]+|file://?)/[^\s?#]*")
+_URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?|file:(//)?/[^\s?#/][^\s?#]*")
 _TROUBLE = ("E:", "Err:", "W: Failed to fetch", "W: GPG error", "W: Some index files failed")
 
 # A command -> exit status, standard output, standard error.
@@ -71,8 +71,8 @@ class Source:
             )
         if not _URL.fullmatch(self.url):
             raise SourceError(
-                f"reading the repository's address: {self.url!r} is none; give one that begins with "
-                "https://, http:// or file:/"
+                f"reading the repository's address: {shown(self.url)!r} is none; give one that begins with "
+                "https://, http:// or file:/ and has neither spaces nor a query"
             )
 
     def text(self) -> bytes:
@@ -126,7 +126,7 @@ def write(files: dict[str, bytes | None]) -> None:
 
 def refresh(source: Source, run: Run) -> None:
     """Fetch the lists of this repository and no other. Raises SourceError."""
-    status, output, errors = run(
+    status, output, errors = apt_run.patiently(
         [
             "apt-get",
             "update",
@@ -138,7 +138,8 @@ def refresh(source: Source, run: Run) -> None:
             "APT::Get::List-Cleanup=0",
             "-o",
             "APT::Update::Error-Mode=any",
-        ]
+        ],
+        run,
     )
     # Older versions say with status 0 that they could not fetch something.
     said = [line for line in (output + "\n" + errors).splitlines() if line.startswith(_TROUBLE)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import dkms_status
 from ansible_collections.tokforge.sglang.plugins.module_utils.driver_packages import upstream
-from ansible_collections.tokforge.sglang.plugins.module_utils.driver_plan import DriverError
+from ansible_collections.tokforge.sglang.plugins.module_utils.driver_plan import DriverError, drivable
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,9 @@ def pending(host: Mapping[str, Any], version: str, kind: str) -> tuple[str, ...]
     if driver["nouveau_loaded"]:
         waits.append("nouveau is loaded and has the GPUs until the machine is started anew")
     loaded = driver["loaded_version"]
+    if not loaded and not drivable(host):
+        # The module refuses to be loaded where no GPU is for it, and a reboot changes nothing about that.
+        return tuple(waits)
     if not loaded:
         waits.append(f"the kernel module of {version or 'the driver'} is not loaded")
     elif (version and loaded != version) or (kind and driver["loaded_kind"] != kind):

@@ -36,6 +36,9 @@ OPEN_FROM = 515
 #: First branch that knows Blackwell (NVIDIA driver 570 release notes).
 BLACKWELL_FROM = 570
 
+#: Last branch that knows what is older than Turing (NVIDIA, "Unix graphics feature deprecation schedule").
+OLDER_UNTIL = 580
+
 #: What NVIDIA calls a machine's architecture in a repository's path [G].
 ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 
@@ -97,8 +100,11 @@ _KERNEL = re.compile(
 _NO_KERNEL = re.compile(r".*-(headers|tools|helper|libc-dev)(-|$)")
 #: What builds or brings kernel modules, and has no business where the kernel is another host's.
 _MODULE = re.compile(
-    r"(dkms$|.*-dkms(-|$)|nvidia-kernel-source(-|$)|linux-modules-nvidia-|(linux|proxmox|pve)-(.*-)?headers(-|$))"
+    r"(dkms$|.*-dkms(-|$)|nvidia-kernel-source(-|$)|linux-(modules|objects|signatures)-nvidia-|(linux|proxmox|pve)-(.*-)?headers(-|$))"
 )
+
+# Ubuntu's modules that are built already, and what they are linked from.
+_BUILT = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
 
 
 def bare(name: str) -> str:
@@ -120,7 +126,7 @@ def is_module(name: str) -> bool:
 def is_driver(name: str) -> bool:
     """Whether a package is of NVIDIA's driver, kernel modules or libraries."""
     plain = bare(name)
-    if plain.startswith("linux-modules-nvidia-"):
+    if _BUILT.match(plain):
         return True
     return not _NOT_DRIVER.match(plain) and any(fnmatch.fnmatchcase(plain, glob) for glob in PINNED)
 
@@ -147,9 +153,14 @@ def names(family: str, branch: int, kind: str, container: bool) -> tuple[str, ..
 
 
 def module_packages(family: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What the packages with the open and with the closed kernel module are called, whatever their branch."""
+    """What the packages with the open and with the closed kernel module are called, whatever their branch.
+
+    Debian's own, of its section non-free, among them.
+    """
     if family == "debian":
-        return re.compile(r"nvidia-(kernel-open|open-kernel)-dkms$"), re.compile(r"nvidia-kernel-dkms$")
+        return re.compile(r"nvidia-(kernel-open|open-kernel)-dkms$"), re.compile(
+            r"nvidia(-tesla(-\d+)?|-legacy-\w+)?-kernel-dkms$"
+        )
     return re.compile(r"nvidia-dkms(-\d+)?(-server)?-open$"), re.compile(r"nvidia-dkms(-\d+)?(-server)?$")
 
 

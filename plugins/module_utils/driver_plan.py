@@ -25,7 +25,7 @@ NONE = "none"
 #: First branch whose .run file knows --kernel-module-type.
 _MODULE_TYPE_FROM = 560
 
-_VERSION = re.compile(r"\d{3,4}\.\d{1,3}(\.\d{1,3})?")
+_VERSION = re.compile(r"[0-9]{3,4}\.[0-9]{1,3}(\.[0-9]{1,3})?")
 
 
 class DriverError(Exception):
@@ -58,10 +58,12 @@ class Found:
 
     :param packages: installed packages of the driver with their versions.
     :param runfile: version of a driver that a .run file installed, empty for none.
+    :param runfile_kind: open or closed, what its kernel module is; empty when that cannot be told.
     """
 
     packages: Mapping[str, str] = field(default_factory=dict)
     runfile: str = ""
+    runfile_kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Plan:
     #: Installed packages of another version, each with the glob of the asked one. Nothing makes apt change them, since
     #: packages depend on each other without versions; one of another branch may not exist in this version.
     also: tuple[str, ...] = ()
-    #: Installed packages with the kernel module of the other kind, which must go.
+    #: Installed packages with another kernel module, of the other kind, branch or maker, which must go.
     remove: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     repository: driver_packages.Repository | None = None
@@ -96,8 +98,8 @@ def decide(host: Mapping[str, Any], asked: Asked, found: Found) -> Plan:
     container = host["kind"] == "container"
     version = _version(host, asked, container)
     branch = branch_of(version) or 0
-    kind = "" if container or asked.source == NONE else _kernel_module(host["gpus"], asked.kernel_module, version)
-    warnings = _gpu_warnings(host["gpus"]) if not container else ()
+    kind = "" if container or asked.source == NONE else _kernel_module(drivable(host), asked.kernel_module, version)
+    warnings = (*_gpu_warnings(host["gpus"]), *_kernel_warnings(host)) if not container else ()
     skipped = _skipped(host["kind"], asked.source)
     if asked.source == NONE:
         return Plan(version, container, NONE, warnings=warnings, skipped=skipped)
@@ -110,7 +112,7 @@ def decide(host: Mapping[str, Any], asked: Asked, found: Found) -> Plan:
             RUNFILE,
             kind,
             headers=headers,
-            changes=found.runfile != version,
+            changes=found.runfile != version or (bool(kind and found.runfile_kind) and found.runfile_kind != kind),
             warnings=warnings,
             skipped=skipped,
         )
@@ -119,7 +121,7 @@ def decide(host: Mapping[str, Any], asked: Asked, found: Found) -> Plan:
     installed = {driver_packages.bare(name): is_at for name, is_at in found.packages.items()}
     if container:
         warnings += _modules_in_container(installed)
-    remove = () if container else _wrong_modules(installed, repository.family, kind)
+    remove = () if container else _wrong_modules(installed, repository.family, names)
     other = {
         name: is_at
         for name, is_at in sorted(installed.items())
@@ -191,6 +193,11 @@ def _version(host: Mapping[str, Any], asked: Asked, container: bool) -> str:
     return asked.version or str(loaded)
 
 
+def drivable(host: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The GPUs that NVIDIA's driver can have here: not those that are given to virtual machines."""
+    return [gpu for gpu in host["gpus"] if gpu["driver"] != "vfio-pci"]
+
+
 def _kernel_module(gpus: list[Mapping[str, Any]], asked: str, version: str) -> str:
     """Open or closed, as the GPUs allow (NVIDIA driver README, chapter Open Linux Kernel Modules)."""
     branch = branch_of(version) or 0
@@ -203,6 +210,13 @@ def _kernel_module(gpus: list[Mapping[str, Any]], asked: str, version: str) -> s
             f"{driver_packages.BLACKWELL_FROM} or newer",
             version=version,
             gpus=blackwell,
+        )
+    if cannot and branch > driver_packages.OLDER_UNTIL:
+        raise DriverError(
+            f"choosing the driver: {version} no longer knows {', '.join(cannot)}, which are older than Turing; take "
+            f"branch {driver_packages.OLDER_UNTIL}",
+            version=version,
+            gpus=cannot,
         )
     if need and cannot:
         raise DriverError(
@@ -246,6 +260,15 @@ def _gpu_warnings(gpus: list[Mapping[str, Any]]) -> tuple[str, ...]:
             f"{', '.join(unknown)} are of no architecture that is known here, whether they need the open module"
         )
     return tuple(said)
+
+
+def _kernel_warnings(host: Mapping[str, Any]) -> tuple[str, ...]:
+    if host["next_kernel"]:
+        return ()
+    return (
+        f"which kernel starts next cannot be told ({host.get('next_kernel_why') or 'nothing says'}), so only for the "
+        f"running one, {host['kernel']}, headers and module are checked",
+    )
 
 
 def _headers(headers: list[Mapping[str, Any]], install: bool) -> tuple[str, ...]:
@@ -297,11 +320,12 @@ def repository_for(host: Mapping[str, Any], architecture: str) -> driver_package
     return repository
 
 
-def _wrong_modules(installed: Mapping[str, str], family: str, kind: str) -> tuple[str, ...]:
-    # Whether the two exclude each other in the packages' own metadata differs between branches.
+def _wrong_modules(installed: Mapping[str, str], family: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    # Whether they exclude each other in the packages' own metadata differs between branches and makers.
     open_one, closed_one = driver_packages.module_packages(family)
-    wrong = closed_one if kind == OPEN else open_one
-    return tuple(name for name in sorted(installed) if wrong.match(name))
+    return tuple(
+        name for name in sorted(installed) if name not in names and (open_one.match(name) or closed_one.match(name))
+    )
 
 
 def _modules_in_container(installed: Mapping[str, str]) -> tuple[str, ...]:

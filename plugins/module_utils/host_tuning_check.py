@@ -105,8 +105,12 @@ def look(plan: Plan, running_kernel: str, paths: Paths, measure: Callable[[str],
     if "limits" in steps and _text(paths.limits_file) != steps["limits"]["text"]:
         found.differences.append(Difference("limits", f"those asked for in {paths.limits_file}", "others", NOW))
     if "limits" in steps:
+        limits = steps["limits"]["limits"]
+        for later in login_limits.overridden(limits, paths.limits_file):
+            value = f"{later.value} in {later.file} line {later.line}, which comes later"
+            found.differences.append(Difference(f"limit {later.item}", str(limits[later.item]), value, NOW))
         first = (_text(os.path.join(paths.proc_first, name)) for name in ("limits", "status", "uid_map"))
-        found.notes += login_limits.out_of_reach(steps["limits"]["limits"], *first)
+        found.notes += login_limits.out_of_reach(limits, *first)
     if "shm" in steps:
         _shm(steps["shm"], paths, found, measure)
     if plan.boot and not os.path.lexists(paths.unit_link):

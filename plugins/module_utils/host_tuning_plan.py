@@ -35,7 +35,7 @@ SCHEMA_VERSION = 1
 
 #: Notes of module kernel_cmdline are `kernel_cmdline/<file>/<name>`.
 CMDLINE_KEY = "kernel_cmdline/"
-#: Notes of the tokens that are asked for are `host_tuning_token/<token>`.
+#: Notes of what is asked for are `host_tuning_token/<token>`, with all tokens of what is set together.
 TOKEN_KEY = "host_tuning_token/"  # noqa: S105 (a key of a note)
 #: Noted while an energy preference is asked for, since the governor's note does not tell which of the two was.
 PREFERENCE_KEY = "host_tuning_energy_preference"
@@ -81,6 +81,8 @@ class Host:
     tuned_installed: bool
     apt_has_tuned: Callable[[], bool]
     modprobe_before: modprobe_options.Options = field(default_factory=dict)
+    #: Whether there is a file of ours with kernel parameters, which a host has without notes when these were lost.
+    has_sysctl_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def decide(settings: Settings, host: Host, notes: Mapping[str, Any], paths: Path
         _skip_kernel_level(settings, host, plan)
     else:
         _cpu(settings, host, notes, plan)
-        _sysctl(settings, notes, plan)
+        _sysctl(settings, host, notes, plan)
         _cmdline(settings, host, notes, plan)
         _modprobe(settings, host, plan)
         _acs(settings, host, notes, plan)
@@ -215,29 +217,32 @@ def _cpu(settings: Settings, host: Host, notes: Mapping[str, Any], plan: Plan) -
     }
 
 
-def _sysctl(settings: Settings, notes: Mapping[str, Any], plan: Plan) -> None:
+def _sysctl(settings: Settings, host: Host, notes: Mapping[str, Any], plan: Plan) -> None:
     sysctl_parameters.wanted_values(settings.sysctl)
-    do = _do(bool(settings.sysctl), _any_key(notes, sysctl_parameters.KEY))
+    do = _do(bool(settings.sysctl), host.has_sysctl_file or _any_key(notes, sysctl_parameters.KEY))
     plan.steps["sysctl"] = {"do": do, "parameters": dict(settings.sysctl)}
 
 
 def _cmdline(settings: Settings, host: Host, notes: Mapping[str, Any], plan: Plan) -> None:
     tokens = [*settings.kernel_options, *iommu_tokens(settings.iommu, host.cpu_vendor)]
     asked = kernel_cmdline.wanted(tokens)
+    # The size of huge pages and their number are one: apart, the numbers of two sizes would contradict each other.
+    texts = [" ".join(unit.texts) for unit in asked]
     noted = [key[len(TOKEN_KEY) :] for key in notes if key.startswith(TOKEN_KEY)]
-    old = [token for token in noted if token not in tokens]
+    old = [text for text in noted if text not in texts]
     places = {unit.place for unit in asked}
     # A name that is asked for with another value is replaced in its place, not put back first.
     # One that the command line had before, or that could not be set, was never changed: there is nothing to put back.
     changed = {key.rpartition("/")[2] for key in notes if key.startswith(CMDLINE_KEY)}
-    units = {token: kernel_cmdline.wanted([token])[0] for token in old}
-    drop = [token for token, unit in units.items() if unit.place not in places and unit.family in changed]
+    words = [kernel_cmdline.split(text, kernel_cmdline.KERNEL) for text in old]
+    units = [unit for each in words for unit in kernel_cmdline.wanted([word.raw for word in each])]
+    drop = [token for unit in units if unit.place not in places and unit.family in changed for token in unit.texts]
     plan.steps["cmdline"] = {
         "do": SET if tokens else (RESTORE if noted else LEAVE),
         "tokens": tokens,
         "drop": drop,
-        "notes": {TOKEN_KEY + token: True for token in tokens},
-        "forget": {TOKEN_KEY + token: True for token in old},
+        "notes": {TOKEN_KEY + text: True for text in texts},
+        "forget": {TOKEN_KEY + text: True for text in old},
     }
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import driver_packages
 
@@ -23,13 +23,19 @@ def installed(output: str) -> dict[str, str]:
 
     A removed package whose configuration is left is not there (state c), nor one that is half installed.
     """
-    found = {}
+    return {name: version for state, name, version in _rows(output) if state[1:2] == "i" and not state[2:].strip()}
+
+
+def left(output: str) -> dict[str, str]:
+    """Versions by name of all that dpkg has something of, configuration alone and what is half installed included."""
+    return {name: version for state, name, version in _rows(output) if state[1:2] not in ("n", "")}
+
+
+def _rows(output: str) -> Iterator[tuple[str, str, str]]:
     for line in output.splitlines():
-        state, tab, rest = line.partition("\t")
-        name, second, version = rest.partition("\t")
-        if tab and second and state[1:2] == "i" and not state[2:].strip():
-            found[name] = version
-    return found
+        fields = line.split("\t")
+        if len(fields) == 3:
+            yield fields[0], fields[1], fields[2]
 
 
 def driver(output: str) -> dict[str, str]:

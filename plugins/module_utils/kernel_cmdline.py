@@ -234,6 +234,30 @@ def restore(text: str, asked: Iterable[Unit], before: Mapping[str, Sequence[str]
     return text
 
 
+def repeated(text: str, syntax: str) -> set[tuple[str, str]]:
+    """The places of units that stand in a text several times. Raises CmdlineError."""
+    places = [unit.place for unit in units(split(text, syntax))]
+    return {place for place in places if places.count(place) > 1}
+
+
+def as_before(text: str, before: str, syntax: str) -> str:
+    """`before` when a text that was restored has its words, else the text.
+
+    Of units that stood there several times merge() leaves one, and restore() cannot know the places of the others. So
+    those may be anywhere; all else must be as it was, in its order. Raises CmdlineError.
+    """
+    several = repeated(before, syntax)
+
+    def parts(line: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
+        words = split(line, syntax)
+        found = units(words)
+        end = words[-1].start + len(words[-1].raw) if words else 0
+        single = [unit.raws for unit in found if unit.place not in several]
+        return sorted(unit.raws for unit in found), single, line[end:].strip(_SPACE)
+
+    return before if several and parts(text) == parts(before) else text
+
+
 def noted(text: str, family: str, syntax: str) -> list[str]:
     """The words of a family as they stand there, to be noted for restore()."""
     found = [word for unit in of_place(text, family, None, syntax) for word in unit.words]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import host_files
+from ansible_collections.tokforge.sglang.plugins.module_utils import host_files, shell_assignments
 
 #: What `proxmox-boot-tool kernel pin` writes, and with --next-boot (PVE administration guide, "Host Bootloader").
 PIN = "/etc/kernel/proxmox-boot-pin"
@@ -22,7 +22,12 @@ NEXT_BOOT_PIN = "/etc/kernel/next-boot-pin"
 GRUB_DEFAULT = "/etc/default/grub"
 GRUB_DIRECTORY = "/etc/default/grub.d"
 
-_ASSIGNMENT = re.compile(r"^\s*GRUB_DEFAULT=(.*?)\s*$", re.MULTILINE)
+#: What grub-set-default and grub-reboot write (GRUB manual, "Environment block").
+GRUB_ENVIRONMENT = "/boot/grub/grubenv"
+
+# What GRUB's scripts sort before the release that it leads to.
+_BEFORE = frozenset({"rc", "pre", "test", "git", "old", "trunk"})
+_END = (0, 0, "")
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,12 @@ class Headers:
 
 
 def order(release: str) -> tuple[tuple[int, int, str], ...]:
-    """What to sort kernel releases by: numbers as numbers, other parts as text, like GRUB's own `sort -V`."""
-    parts = re.findall(r"\d+|[a-z]+", release.lower())
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts)
+    """What to sort kernel releases by: numbers as numbers, other parts as text, 6.12-rc1 before 6.12, as GRUB does."""
+    parts = re.findall(r"[0-9]+|[a-z]+", release.lower())
+    return (
+        *((1, int(part), "") if part.isdigit() else (-1 if part in _BEFORE else 0, 0, part) for part in parts),
+        _END,
+    )
 
 
 def installed(root: str) -> list[str]:
@@ -65,23 +73,44 @@ def next_release(root: str) -> Next:
             return Next("", f"{path} pins {pinned}, which is not in /boot")
     if not there:
         return Next("", "there is no kernel in /boot")
-    default, source = _grub_default(root)
+    what, default = _grub_default(root)
     if default in ("", "0"):
+        what, default = _grub_setting(root, "GRUB_TOP_LEVEL")
+    if not default:
         return Next(there[-1], "it is the newest in /boot")
     named = [release for release in there if re.search(rf"(?<![\w.]){re.escape(release)}(?![\w.])", default)]
     if named:
-        return Next(max(named, key=len), f"GRUB_DEFAULT in {source} names it")
-    return Next("", f"GRUB_DEFAULT in {source} is {default!r}, which names no kernel in /boot")
+        return Next(max(named, key=len), f"{what} names it")
+    return Next("", f"{what} is {default!r}, which names no kernel in /boot")
 
 
 def _grub_default(root: str) -> tuple[str, str]:
-    """The last assignment, as GRUB's own scripts read the files, and where it stands."""
+    """The entry that GRUB starts and what says so: the one chosen for once, else its setting, which may be `saved`."""
+    block = host_files.read(root, GRUB_ENVIRONMENT) or ""
+    noted = dict(line.partition("=")[::2] for line in block.splitlines() if not line.startswith("#"))
+    if noted.get("next_entry"):
+        return f"next_entry in {GRUB_ENVIRONMENT}", noted["next_entry"]
+    what, default = _grub_setting(root, "GRUB_DEFAULT")
+    if default == "saved" and block:
+        return f"saved_entry in {GRUB_ENVIRONMENT}", noted.get("saved_entry", "")
+    return what, default
+
+
+def _grub_setting(root: str, name: str) -> tuple[str, str]:
+    """What a variable is set to last, as GRUB's own scripts read the files, and where; of what only a shell could tell
+    the text says so."""
     found, source = "", GRUB_DEFAULT
-    more = [f"{GRUB_DIRECTORY}/{name}" for name in host_files.names(root, GRUB_DIRECTORY) if name.endswith(".cfg")]
+    more = [f"{GRUB_DIRECTORY}/{one}" for one in host_files.names(root, GRUB_DIRECTORY) if one.endswith(".cfg")]
     for path in (GRUB_DEFAULT, *more):
-        for value in _ASSIGNMENT.findall(host_files.read(root, path) or ""):
-            found, source = value.strip("\"'"), path
-    return found, source
+        try:
+            assignments = shell_assignments.read(host_files.read(root, path) or "", path)
+        except shell_assignments.ShellError as error:
+            found, source = f"not readable: {error}", path
+            continue
+        for one in assignments:
+            if one.name == name:
+                found, source = one.value, path
+    return f"{name} in {source}", found
 
 
 def headers_package(release: str) -> str:

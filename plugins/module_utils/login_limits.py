@@ -10,8 +10,10 @@ namespace (setrlimit(2)). In most containers nobody has; pam_limits then only wr
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import own_file
@@ -21,6 +23,8 @@ ITEMS = (
     "as core cpu data fsize locks memlock msgqueue nice nofile nproc priority rss rtprio sigpending stack".split()  # noqa: SIM905
 )
 UNLIMITED = ("unlimited", "infinity", "-1")
+#: The two of them that may be below zero.
+_SIGNED = ("nice", "priority")
 
 #: Lines of /proc/PID/limits (proc(5)), and how many of their units one of limits.conf(5) is.
 _LINES = {
@@ -43,13 +47,24 @@ class LimitError(Exception):
         self.facts = facts
 
 
+@dataclass(frozen=True)
+class Later:
+    """A line of another file that comes after ours and gives all users, or root, another limit."""
+
+    file: str
+    line: int
+    item: str
+    value: str
+
+
 def rendered(limits: Mapping[str, Any]) -> str:
     """The file for limits.d, empty for no limits. Raises LimitError."""
     lines = []
     for item in sorted(limits):
         value = limits[item]
         text = str(value)
-        number = isinstance(value, (int, str)) and not isinstance(value, bool) and text.lstrip("-").isdigit()
+        pattern = r"-?[0-9]{1,19}" if item in _SIGNED else r"[0-9]{1,19}"
+        number = isinstance(value, (int, str)) and not isinstance(value, bool) and re.fullmatch(pattern, text)
         if item not in ITEMS or not (number or text in UNLIMITED):
             raise LimitError(
                 f"setting the limit {item} to {value!r}: this is no item and value of limits.conf(5); give one of "
@@ -59,6 +74,33 @@ def rendered(limits: Mapping[str, Any]) -> str:
         # The star does not mean root (limits.conf(5)).
         lines += [f"{who} - {item} {text}\n" for who in ("*", "root")]
     return own_file.HEADER + "".join(lines) if lines else ""
+
+
+def overridden(limits: Mapping[str, Any], file: str) -> list[Later]:
+    """What later files of the directory say of what `file` sets.
+
+    pam_limits reads them in the order of their names and takes the last line of a user (pam_limits(8)). Lines for a
+    user or a group are more exact than ours, and meant so.
+    """
+    folder, own = os.path.split(file)
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    found = []
+    for name in names:
+        if not name.endswith(".conf") or name <= own:
+            continue
+        path = os.path.join(folder, name)
+        try:
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                text = stream.read(1 << 20)
+        except OSError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition("#")[0].split()
+            if len(words) == 4 and words[0] in ("*", "root") and words[2] in limits:
+                wanted = str(limits[words[2]])
+                if words[3] != wanted and not (words[3] in UNLIMITED and wanted in UNLIMITED):
+                    found.append(Later(path, number, words[2], words[3]))
+    return found
 
 
 def out_of_reach(limits: Mapping[str, Any], first_limits: str, first_status: str, uid_map: str) -> list[str]:

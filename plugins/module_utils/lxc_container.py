@@ -168,21 +168,33 @@ def restart(
     """Restart a container that runs, start one whose restart was interrupted. Returns its state when it runs again.
 
     One that does not shut down within `timeout_s` is stopped hard. Raises ContainerError and RecordError.
+    When its manager refuses and it goes on to run, nothing is noted: who stops it later has it stay stopped.
     """
+    is_new = one.note not in previous_values.read(record_dir)
     previous_values.remember(record_dir, {one.note: True})
-    before = state.pid
-    if one.tool == PCT:
-        again = ["pct", "reboot", one.name, "--timeout", str(timeout_s)]
-        _do(one, again if state.running else ["pct", "start", one.name], execute, 2 * timeout_s + _SPARE_S)
-    else:
-        where = ["-n", one.name, "-P", one.lxc_path]
-        # A reboot by LXC keeps the configuration that the container was started with.
-        if state.running:
-            _do(one, ["lxc-stop", *where, "-t", str(timeout_s)], execute, timeout_s + _SPARE_S)
-        _do(one, ["lxc-start", *where, "-d"], execute, timeout_s + _SPARE_S)
-    now = _awaited(one, before, timeout_s, lambda: look(one, execute, which))
+    try:
+        for command, limit_s in _commands(one, state, timeout_s):
+            _do(one, command, execute, limit_s)
+    except ContainerError as error:
+        # One that took too long may stop it yet.
+        if is_new and "rc" in error.facts and look(one, execute, which).running:
+            previous_values.forget(record_dir, [one.note])
+        raise
+    now = _awaited(one, state.pid, timeout_s, lambda: look(one, execute, which))
     previous_values.forget(record_dir, [one.note])
     return now
+
+
+def _commands(one: Container, state: State, timeout_s: int) -> list[tuple[list[str], float]]:
+    """What restarts it, each with the seconds that it may take."""
+    if one.tool == PCT:
+        again = ["pct", "reboot", one.name, "--timeout", str(timeout_s)]
+        return [(again if state.running else ["pct", "start", one.name], 2 * timeout_s + _SPARE_S)]
+    where = ["-n", one.name, "-P", one.lxc_path]
+    start: tuple[list[str], float] = (["lxc-start", *where, "-d"], timeout_s + _SPARE_S)
+    # A reboot by LXC keeps the configuration that the container was started with.
+    stop: tuple[list[str], float] = (["lxc-stop", *where, "-t", str(timeout_s)], timeout_s + _SPARE_S)
+    return [stop, start] if state.running else [start]
 
 
 def _do(one: Container, command: Sequence[str], execute: Run, timeout_s: float) -> None:

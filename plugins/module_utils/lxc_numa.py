@@ -242,7 +242,7 @@ def plan(config: Config, wanted: Binding | None, noted: Mapping[str, Any]) -> Pl
                 continue
             remember[note] = old
         elif note in noted:
-            new = noted[note]
+            new = _noted(config, key, noted[note])
             forget.append(note)
         else:
             continue
@@ -256,6 +256,20 @@ def plan(config: Config, wanted: Binding | None, noted: Mapping[str, Any]) -> Pl
         lxc_config.refuse_locked(config)
     lxc_config.parse(data, config.path)
     return Plan(data, data != before, remember, tuple(forget), _warnings(config, wanted))
+
+
+def _noted(config: Config, key: str, text: Any) -> str | None:
+    """The line that was there before. Raises ConfigError for a note that is none of ours."""
+    if text is None:
+        return None
+    if isinstance(text, str) and re.fullmatch(rf"\s*{re.escape(key)}\s*[:=].*", text):
+        return text
+    raise lxc_config.ConfigError(
+        f"putting back {key} in {config.path}: what is noted of it, {text!r}, is no such line; put a backup of the "
+        "notes back, or remove the key and set the line by hand",
+        path=config.path,
+        found=text,
+    )
 
 
 def _line(config: Config, key: str) -> int | None:

@@ -12,6 +12,7 @@ last value (modprobe.d(5)).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -75,7 +76,7 @@ class Plan:
 
 
 def wanted_options(modules: Mapping[str, Any]) -> Options:
-    """Modules, with _ in their names as the kernel has them, and their parameters as texts. Raises OptionsError."""
+    """Modules, with _ in all names as the kernel has them, and their parameters as texts. Raises OptionsError."""
     found: Options = {}
     for module, parameters in modules.items():
         name = str(module).replace("-", "_")
@@ -87,19 +88,20 @@ def wanted_options(modules: Mapping[str, Any]) -> Options:
             )
         for parameter, value in parameters.items():
             text = str(int(value)) if isinstance(value, bool) else str(value)
+            key = str(parameter).replace("-", "_")
             known = found.setdefault(name, {})
             plain = isinstance(value, (str, int)) and text and text.isprintable() and not set(text) & set("\"'\\#")
-            if not _NAME.fullmatch(str(parameter)) or not plain:
+            if not _NAME.fullmatch(key) or not plain:
                 raise OptionsError(
                     f"setting parameter {str(parameter)[:60]!r} of kernel module {name} to {value!r}: this is no name "
                     "and value of one line without quotes; write it as modinfo -p names it",
                     module=name,
                     parameter=str(parameter),
                 )
-            if known.setdefault(str(parameter), text) != text:
+            if known.setdefault(key, text) != text:
                 raise OptionsError(
-                    f"setting parameter {parameter} of kernel module {name}: both {known[str(parameter)]} and {text} "
-                    "are asked for; leave one out",
+                    f"setting parameter {parameter} of kernel module {name}: both {known[key]} and {text} are asked "
+                    "for; leave one out",
                     module=name,
                     parameter=str(parameter),
                 )
@@ -117,12 +119,18 @@ def rendered(options: Options) -> str | None:
 
 
 def in_file(text: str | None) -> Options:
-    """The options in a text of our file."""
+    """The options in a text of our file, without what somebody wrote to it that we could not have written."""
     found: Options = {}
     for line in (text or "").splitlines():
-        words = shlex.split(line, comments=True)
-        if len(words) > 2 and words[0] == "options":
-            found[words[1]] = {name: value for name, _equals, value in (word.partition("=") for word in words[2:])}
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue
+        for word in words[2:] if words[:1] == ["options"] else ():
+            name, _equals, value = word.partition("=")
+            with contextlib.suppress(OptionsError):
+                for module, known in wanted_options({words[1]: {name: value}}).items():
+                    found.setdefault(module, {}).update(known)
     return found
 
 
@@ -178,11 +186,12 @@ def loaded(modules: Mapping[str, Any], sys_module: str) -> list[Loaded]:
 
 def _same(wanted: str, shown: str) -> bool:
     """Whether a module's parameter has a value: the kernel shows flags as Y and N, and numbers in its own form."""
-    flags = {"1": True, "y": True, "0": False, "n": False}
     if wanted == shown:
         return True
-    if shown in ("Y", "N") and wanted.lower() in flags:
-        return flags[wanted.lower()] is (shown == "Y")
+    if shown in ("Y", "N"):
+        # As kstrtobool() in the kernel's lib/kstrtox.c reads it: by the first sign, of "on" and "off" by two.
+        text = wanted.lower()
+        return text.startswith(("1", "y", "t", "on") if shown == "Y" else ("0", "n", "f", "of"))
     try:
         return int(wanted, 0) == int(shown, 0)
     except ValueError:
@@ -218,6 +227,7 @@ def _check_later_files(options: Options, file: str, directories: Sequence[str]) 
             module = words[1].replace("-", "_")
             for word in words[2:]:
                 parameter, _equals, value = word.partition("=")
+                parameter = parameter.replace("-", "_")
                 wanted = options.get(module, {}).get(parameter)
                 if wanted is not None and not _same(wanted, value.strip('"')):
                     raise OptionsError(

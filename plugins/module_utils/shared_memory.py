@@ -6,11 +6,13 @@
 
 systemd mounts /dev/shm itself and then mounts it again with the options that fstab has for it
 (systemd-remount-fs.service(8)). The option is `size` of tmpfs(5). Of the file's lines only that option is ours; a line
-that was not there at all is ours as a whole.
+that was not there at all is ours as a whole, and so is a file. It is mounted first, since what the kernel refuses is
+not to be tried at each start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -23,9 +25,12 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import
 
 FSTAB = "/etc/fstab"
 MOUNT_POINT = "/dev/shm"  # noqa: S108 (the mount point, not a file in it)
-#: Notes are `shared_memory/<mount point>`: line (whether there was one), size (its option or null), bytes (mounted).
+#: Notes are `shared_memory/<mount point>`: line (whether there was one), size (its option or null), bytes (mounted),
+#: file (whether there was a table), newline (whether its last line had an end).
 KEY = "shared_memory/"
 
+#: The kernel counts bytes of a file system in a signed number of 64 bits.
+_MOST_BYTES = (1 << 63) - 1
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"([1-9][0-9]*)([KMGT]?)", re.IGNORECASE)
 #: What systemd mounts it with (systemd's src/shared/mount-setup.c), besides the mode, which is tmpfs's default.
@@ -75,13 +80,14 @@ class Outcome:
 def bytes_of(size: str) -> int:
     """A size such as 64G in bytes. Raises SharedMemoryError."""
     match = _SIZE.fullmatch(size)
-    if not match:
+    found = int(match.group(1)) << _UNITS[match.group(2).upper()] if match and len(size) < 30 else 0
+    if not 0 < found <= _MOST_BYTES:
         raise SharedMemoryError(
             f"setting the size of shared memory to {size[:40]!r}: this is no size; write a whole number with K, M, G "
             "or T, such as 64G",
             size=size,
         )
-    return int(match.group(1)) << _UNITS[match.group(2).upper()]
+    return found
 
 
 def measure(mount_point: str) -> int:
@@ -132,12 +138,12 @@ def with_size(text: bytes, mount_point: str, size: str | None, file: str = FSTAB
             return text
         end = b"" if not text or text.endswith(b"\n") else b"\n"
         return text + end + _line(mount_point, size)
-    options = [option for option in entry.options if not option.startswith("size=")]
-    if size is not None:
-        place = next((at for at, option in enumerate(entry.options) if option.startswith("size=")), len(options))
-        options.insert(place, f"size={size}")
-    if not options:
-        options = ["defaults"]
+    sizes = [at for at, option in enumerate(entry.options) if option.startswith("size=")]
+    if size is None:
+        options = [option for option in entry.options if not option.startswith("size=")] or ["defaults"]
+    else:
+        at = sizes[-1] if sizes else len(entry.options)
+        options = [*entry.options[:at], f"size={size}", *entry.options[at + 1 :]]
     lines = text.splitlines(keepends=True)
     match = _FIELDS.fullmatch(lines[entry.number])
     if match is not None:
@@ -157,18 +163,38 @@ def present(
     run: Run,
     sized: Measure = measure,
 ) -> Outcome:
-    """Have the size in the table and mounted. Raises SharedMemoryError and RecordError."""
+    """Have the size mounted and in the table. Raises SharedMemoryError and RecordError.
+
+    What is refused leaves nothing behind: neither a line that would fail at each start nor a note.
+    """
     wanted = bytes_of(size)
-    text, found = _table(fstab), sized(mount_point)
+    table, found = _table(fstab), sized(mount_point)
+    text = table or b""
     entry = find(text, mount_point, fstab)
     after = text if entry and entry.size == size else with_size(text, mount_point, size, fstab)
     remount = not is_size(found, wanted)
     if not check_mode and (after != text or remount):
-        note = {"line": entry is not None, "size": entry.size if entry else None, "bytes": found}
-        previous_values.remember(record_dir, {KEY + mount_point: note})
-        _write(fstab, text, after)
-        if remount:
-            _remount(mount_point, wanted, command, run, sized)
+        key = KEY + mount_point
+        note = {
+            "line": entry is not None,
+            "size": entry.size if entry else None,
+            "bytes": found,
+            "file": table is not None,
+            "newline": text.endswith(b"\n") or not text,
+        }
+        is_new = key not in previous_values.read(record_dir)
+        previous_values.remember(record_dir, {key: note})
+        try:
+            if remount:
+                _remount(mount_point, wanted, command, run, sized)
+            _write(fstab, text, after)
+        except SharedMemoryError:
+            if sized(mount_point) != found:
+                with contextlib.suppress(SharedMemoryError):
+                    _remount(mount_point, found, command, run, sized)
+            if is_new:
+                previous_values.forget(record_dir, [key])
+            raise
     return Outcome(after != text or remount, found, wanted if remount else found, text, after)
 
 
@@ -187,7 +213,7 @@ def absent(
     if key not in notes:
         return Outcome(False, 0, 0, b"", b"")
     there, size, wanted = _noted(key, notes[key], record_dir)
-    text, found = _table(fstab), sized(mount_point)
+    text, found = _table(fstab) or b"", sized(mount_point)
     after = with_size(text, mount_point, size, fstab)
     entry = find(text, mount_point, fstab)
     if not there and entry is not None:
@@ -195,9 +221,11 @@ def absent(
         # Somebody who changed the line since made it his own: only the size goes then.
         if lines[entry.number].rstrip(b"\r\n") + b"\n" == _line(mount_point, entry.size or ""):
             after = b"".join(lines[: entry.number] + lines[entry.number + 1 :])
+            if entry.number == len(lines) - 1 and notes[key].get("newline") is False:
+                after = after.removesuffix(b"\n")
     remount = not is_size(found, wanted)
     if not check_mode:
-        _write(fstab, text, after)
+        _write(fstab, text, after, remove=not after and notes[key].get("file") is False)
         if remount:
             _remount(mount_point, wanted, command, run, sized)
         previous_values.forget(record_dir, [key])
@@ -213,21 +241,25 @@ def _unescaped(field: bytes) -> bytes:
     return _ESCAPE.sub(lambda match: bytes([int(match.group(1), 8) & 0xFF]), field)
 
 
-def _table(path: str) -> bytes:
+def _table(path: str) -> bytes | None:
     try:
         with open(path, "rb") as stream:
             return stream.read()
     except FileNotFoundError:
-        return b""
+        return None
     except OSError as error:
         raise SharedMemoryError(f"reading {path}: {error.strerror}; make it readable", file=path) from error
 
 
-def _write(path: str, before: bytes, after: bytes) -> None:
-    if before == after:
+def _write(path: str, before: bytes, after: bytes, remove: bool = False) -> None:
+    if before == after and not remove:
         return
     try:
-        write_atomic(path, after)
+        if remove:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        else:
+            write_atomic(path, after)
     except OSError as error:
         raise SharedMemoryError(f"writing {path}: {error.strerror}; make it writable", file=path) from error
 

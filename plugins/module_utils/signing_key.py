@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
@@ -48,6 +49,14 @@ def normal_fingerprint(text: str) -> str:
             fingerprint=text,
         )
     return plain
+
+
+def handed_over(text: str) -> bytes:
+    """The bytes of a key file from its text, armored or all of it in Base64. What is neither stays as it is."""
+    if "-----BEGIN" not in text:
+        with contextlib.suppress(ValueError):
+            return base64.b64decode("".join(text.split()), validate=True)
+    return text.encode("utf-8", "replace")
 
 
 def checked(data: bytes, fingerprint: str, where: str) -> bytes:

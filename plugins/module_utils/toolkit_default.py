@@ -14,7 +14,7 @@ import posixpath
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import host_files
@@ -42,11 +42,18 @@ UNLINK = "unlink"
 
 @dataclass(frozen=True)
 class Default:
-    """What is at /usr/local/cuda. `mode` is that of the alternative, auto or manual, "" when there is none."""
+    """What is at /usr/local/cuda. `mode` is that of the alternative, auto or manual, "" when there is none. `text` is
+    what a link holds, which may be relative; two that lead to the same place are the same."""
 
     kind: str = ABSENT
     target: str = ""
     mode: str = ""
+    text: str = field(default="", compare=False)
+
+    @property
+    def link(self) -> str:
+        """What a link that is made anew is to hold."""
+        return self.text or self.target
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for a record."""
@@ -74,36 +81,43 @@ def run(argv: Sequence[str]) -> str:
 
 def look(root: str = "/", runner: Callable[[Sequence[str]], str] = run) -> Default:
     """What is at /usr/local/cuda below `root`."""
-    target = _target(root, LINK)
-    if target is None:
+    text = _text(root, LINK)
+    if text is None:
         return Default(DIRECTORY) if os.path.lexists(host_files.place(root, LINK)) else Default()
+    target = resolved(text)
     if target != _ALTERNATIVE:
-        return Default(SYMLINK, target)
+        return Default(SYMLINK, target, text=text)
     try:
         said = runner(["update-alternatives", "--admindir", host_files.place(root, _ADMIN), "--query", NAME])
     except (OSError, subprocess.SubprocessError):
         said = ""
     match = re.search(r"^Status: (auto|manual)$", said, re.MULTILINE)
-    return Default(ALTERNATIVES, _target(root, _ALTERNATIVE) or "", match[1] if match else "")
+    chosen = _text(root, _ALTERNATIVE)
+    return Default(ALTERNATIVES, resolved(chosen, _ALTERNATIVE) if chosen else "", match[1] if match else "")
 
 
-def _target(root: str, path: str) -> str | None:
-    """The absolute path that a link names, None for what is no link."""
+def resolved(text: str, path: str = LINK) -> str:
+    """The absolute path that a link at `path` names with this text."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), text))
+
+
+def _text(root: str, path: str) -> str | None:
+    """What a link holds, None for what is no link."""
     try:
-        target = os.readlink(host_files.place(root, path))
+        return os.readlink(host_files.place(root, path))
     except OSError:
         return None
-    return posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
 
 
 def of_record(value: Any) -> Default | None:
     """A noted Default, None for what is none."""
     if not isinstance(value, Mapping):
         return None
-    kind, target, mode = (value.get(key) for key in ("kind", "target", "mode"))
+    kind, target, mode, text = (value.get(key) for key in ("kind", "target", "mode", "text"))
     if kind not in (ABSENT, ALTERNATIVES, SYMLINK, DIRECTORY) or not isinstance(target, str):
         return None
-    return Default(str(kind), target, mode if isinstance(mode, str) else "")
+    text = text if isinstance(text, str) and kind == SYMLINK and resolved(text) == target else ""
+    return Default(str(kind), target, mode if isinstance(mode, str) else "", text)
 
 
 def keep(now: Default, before: Default | None, homes: Sequence[str]) -> Fix:
@@ -137,7 +151,7 @@ def restore(now: Default, before: Default | None, homes: Sequence[str]) -> Fix:
         # Selecting it again, to keep it, made it manual.
         return Fix(AUTOMATIC, now.target, "it was in automatic mode")
     if now.kind == ABSENT and before.kind == SYMLINK:
-        return Fix(MAKE, before.target, "the packages' alternative replaced the link and is gone")
+        return Fix(MAKE, before.link, "the packages' alternative replaced the link and is gone")
     return Fix()
 
 
@@ -145,7 +159,7 @@ def _back(now: Default, before: Default, why: str) -> Fix:
     if before.kind == ALTERNATIVES:
         return Fix(SELECT, before.target, why)
     if before.kind == SYMLINK:
-        return Fix(MAKE, before.target, why)
+        return Fix(MAKE, before.link, why)
     if before.kind == ABSENT:
         return Fix(DROP if now.kind == ALTERNATIVES else UNLINK, now.target, why)
     return Fix()

@@ -63,7 +63,7 @@ def plan(
     if fix.problem:
         raise ToolkitError(fix.problem, path=toolkit_default.LINK)
     back = fix.how in (toolkit_default.SELECT, toolkit_default.MAKE) and not params["default"]
-    if back and not host_files.is_directory(root, fix.path):
+    if back and not host_files.is_directory(root, toolkit_default.resolved(fix.path)):
         fix = Fix(why=f"{fix.path}, where {toolkit_default.LINK} pointed before, is not there any more")
     return _result(fix=fix, repository=bool(result["packages"]), **result)
 

@@ -106,9 +106,10 @@ def _remove(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     noted = toolkit_state.read(params["record_dir"])
     built = [home for home in noted.built if os.path.lexists(host_files.place(root, home))]
     links = toolkit_state.links(root)
-    removed = [*built, *links]
+    left = {path for home in noted.built for path in toolkit_wheels.leftovers(host_files.place(root, home))}
+    removed = [*built, *sorted(left), *links]
     if not check_mode:
-        for home in built:
+        for home in noted.built:
             toolkit_wheels.remove(host_files.place(root, home))
         toolkit_state.unlink_all(root)
         toolkit_state.forget(params["record_dir"])

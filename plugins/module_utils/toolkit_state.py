@@ -53,11 +53,19 @@ class Noted:
 def read(record_dir: str) -> Noted:
     """What is noted. Raises RecordError."""
     values = previous_values.read(record_dir)
+    default = toolkit_default.of_record(values.get(_DEFAULT))
+    if default is None and _DEFAULT in values:
+        path = posixpath.join(record_dir, previous_values.FILE)
+        raise previous_values.RecordError(
+            f"reading where {toolkit_default.LINK} pointed, {path}: {_DEFAULT} is not as this collection notes it; put"
+            " a backup back, or remove the key and set the link by hand",
+            path=path,
+        )
     return Noted(
         packaged=tuple(sorted(key[len(_PACKAGES) :] for key in values if key.startswith(_PACKAGES))),
         built=tuple(sorted(key[len(_HOME) :] for key in values if key.startswith(_HOME))),
         moved=tuple(sorted(key[len(_MOVED) :] for key in values if key.startswith(_MOVED))),
-        default=toolkit_default.of_record(values.get(_DEFAULT)),
+        default=default,
     )
 
 

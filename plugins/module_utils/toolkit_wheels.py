@@ -35,6 +35,9 @@ SCHEMA_VERSION = 1
 #: What a wheel holds of the toolkit, in front of each name.
 _PREFIX = "nvidia/cu13/"
 
+#: Beginnings of the names of directories beside a toolkit that is made or removed. A run that is killed leaves them.
+_NEW, _OLD = ".tokforge-new-", ".tokforge-old-"
+
 #: Seconds that all downloads, and one compiler, may take. The wheels of 13.0 are 678 MB.
 DOWNLOAD_LIMIT_S = 3600.0
 _COMPILER_LIMIT_S = 120.0
@@ -164,6 +167,8 @@ def build(home: str, version: Version, wheels: Sequence[Wheel], places: Places) 
     with file_lock.held(os.path.join(parent, ".lock"), _LOCK_WAIT_S):
         if complete(home, version, wheels):
             return
+        for left in leftovers(home):
+            shutil.rmtree(left)
         free = shutil.disk_usage(parent).free
         if free < NEEDED_BYTES:
             raise WheelError(
@@ -172,7 +177,7 @@ def build(home: str, version: Version, wheels: Sequence[Wheel], places: Places) 
                 path=home,
                 free_bytes=free,
             )
-        work = tempfile.mkdtemp(prefix=".new-", dir=parent)
+        work = tempfile.mkdtemp(prefix=_NEW, dir=parent)
         try:
             downloaded = os.path.join(work, "wheels")
             download(downloaded, wheels, places, work)
@@ -191,19 +196,32 @@ def build(home: str, version: Version, wheels: Sequence[Wheel], places: Places) 
 
 
 def remove(home: str) -> None:
-    """Remove a toolkit of ours, and the directory around it when nothing else is in it. Raises WheelError, OSError."""
-    if not os.path.lexists(home):
+    """Remove a toolkit of ours, what killed runs left of one, and the directory around when nothing else is in it.
+
+    Raises WheelError and OSError.
+    """
+    parent = os.path.dirname(home)
+    if not os.path.isdir(parent):
         return
-    if not is_ours(home):
+    if os.path.lexists(home) and not is_ours(home):
         raise WheelError(
             f"removing the CUDA toolkit {home}: it is not this role's; look at it and remove it yourself", path=home
         )
-    parent = os.path.dirname(home)
-    gone = tempfile.mkdtemp(prefix=".old-", dir=parent)
-    os.rename(home, os.path.join(gone, "home"))
-    shutil.rmtree(gone)
+    if os.path.lexists(home) or leftovers(home):
+        with file_lock.held(os.path.join(parent, ".lock"), _LOCK_WAIT_S):
+            if os.path.lexists(home):
+                os.rename(home, os.path.join(tempfile.mkdtemp(prefix=_OLD, dir=parent), "home"))
+            for left in leftovers(home):
+                shutil.rmtree(left)
     if os.listdir(parent) in ([], [".lock"]):
         shutil.rmtree(parent)
+
+
+def leftovers(home: str) -> list[str]:
+    """Directories beside a toolkit that killed runs left there."""
+    parent = os.path.dirname(home)
+    names = os.listdir(parent) if os.path.isdir(parent) else []
+    return [os.path.join(parent, name) for name in sorted(names) if name.startswith((_NEW, _OLD))]
 
 
 def ask(argv: Sequence[str]) -> str:

@@ -94,6 +94,12 @@ downgrades:
   type: list
   elements: str
   sample: []
+unfinished:
+  description: Packages that an earlier run left unpacked and not configured, and that apt would configure.
+  returned: success, and when it is refused
+  type: list
+  elements: str
+  sample: []
 changes:
   description: Whether anything would change.
   returned: success, and when it is refused

@@ -149,6 +149,12 @@ downgrades:
   type: list
   elements: str
   sample: []
+unfinished:
+  description: Packages that an earlier run left unpacked and not configured, and that apt configured.
+  returned: success, and when it is refused
+  type: list
+  elements: str
+  sample: []
 changes:
   description: Whether packages changed.
   returned: success, and when it is refused

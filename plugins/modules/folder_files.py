@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: folder_files
-short_description: Write several small files of one folder at once
+short_description: Write several small files of one folder at once, or remove them
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
@@ -29,9 +29,16 @@ options:
     type: path
     required: true
   files:
-    description: Texts by name of the file, without any directory.
+    description: Texts by name of the file, without any directory. With O(state=absent) only the names count.
     type: dict
     required: true
+  state:
+    description:
+      - V(present) writes the files.
+      - V(absent) removes them, what Python compiled of them, and the folder when nothing else is in it.
+    type: str
+    choices: [present, absent]
+    default: present
 """
 
 EXAMPLES = r"""
@@ -41,6 +48,12 @@ EXAMPLES = r"""
     files:
       main.py: "{{ lookup('ansible.builtin.file', 'main.py') }}"
       part.py: "{{ lookup('ansible.builtin.file', 'part.py') }}"
+
+- name: Remove it, and nothing else that is there
+  tokforge.sglang.folder_files:
+    path: /usr/local/lib/example
+    files: {main.py: "", part.py: ""}
+    state: absent
 """
 
 RETURN = r"""
@@ -50,8 +63,15 @@ written:
   type: list
   elements: str
   sample: [main.py]
+removed:
+  description: Names of the files that were removed, in check mode those that would.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -70,11 +90,45 @@ def text_of(path: str) -> str | None:
         return None
 
 
-def run(folder: str, files: Mapping[str, str], check_mode: bool) -> dict[str, Any]:
-    """What the module returns. Raises OSError, and ValueError for a name that is none of a file."""
+def check(folder: str, files: Mapping[str, str]) -> None:
+    """Raises ValueError for a name that is none of a file."""
     for name in files:
         if name in ("", ".", "..") or os.sep in name or "\0" in name:
             raise ValueError(f"writing {name!r} in {folder}: this is no name of a file; give it without a directory")
+
+
+def remove(folder: str, files: Mapping[str, str], check_mode: bool) -> dict[str, Any]:
+    """What the module returns for files that are to go. Raises OSError and ValueError."""
+    check(folder, files)
+    compiled = os.path.join(folder, "__pycache__")
+    there = [name for name in sorted(files) if os.path.lexists(os.path.join(folder, name))]
+    diff = [
+        {
+            "before_header": os.path.join(folder, name),
+            "after_header": os.path.join(folder, name),
+            "before": text_of(os.path.join(folder, name)) or "",
+            "after": "",
+        }
+        for name in there
+    ]
+    empty = os.path.isdir(folder) and not set(os.listdir(folder)) - {*files, "__pycache__"}
+    if not check_mode:
+        for name in there:
+            os.unlink(os.path.join(folder, name))
+        for name in os.listdir(compiled) if os.path.isdir(compiled) else ():
+            if f"{name.partition('.')[0]}.py" in files:
+                os.unlink(os.path.join(compiled, name))
+        for path in (compiled, folder):
+            # Something of somebody else is in it, or it is not there.
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+        empty = empty and not os.path.lexists(folder)
+    return {"changed": bool(there) or empty, "written": [], "removed": there, "diff": diff}
+
+
+def run(folder: str, files: Mapping[str, str], check_mode: bool) -> dict[str, Any]:
+    """What the module returns. Raises OSError, and ValueError for a name that is none of a file."""
+    check(folder, files)
     wanted = {name: text.rstrip("\n") + "\n" for name, text in sorted(files.items())}
     before = {name: text_of(os.path.join(folder, name)) for name in wanted}
     differing = [name for name in wanted if before[name] != wanted[name]]
@@ -91,18 +145,23 @@ def run(folder: str, files: Mapping[str, str], check_mode: bool) -> dict[str, An
         }
         for name in differing
     ]
-    return {"changed": bool(differing), "written": differing, "diff": diff}
+    return {"changed": bool(differing), "written": differing, "removed": [], "diff": diff}
 
 
 def main() -> None:
     """Write what differs."""
     module = AnsibleModule(
-        argument_spec={"path": {"type": "path", "required": True}, "files": {"type": "dict", "required": True}},
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "files": {"type": "dict", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
         supports_check_mode=True,
     )
     folder = module.params["path"]
+    files = {name: str(text) for name, text in module.params["files"].items()}
     try:
-        result = run(folder, {name: str(text) for name, text in module.params["files"].items()}, module.check_mode)
+        result = (run if module.params["state"] == "present" else remove)(folder, files, module.check_mode)
     except ValueError as error:
         module.fail_json(msg=str(error), path=folder)
     except OSError as error:

@@ -145,7 +145,7 @@ also:
   elements: str
   sample: []
 remove:
-  description: Installed packages with the kernel module of the other kind, which must go.
+  description: Installed packages with another kernel module, of the other kind, branch or maker, which must go.
   returned: success
   type: list
   elements: str
@@ -252,7 +252,12 @@ def found(params: Mapping[str, Any], run: apt_run.Run) -> Found:
         return Found(packages)
     libraries = [path for folder in params["library_dirs"] for path in glob.glob(f"{folder}/libcuda.so.*.*")]
     versions = [os.path.basename(path).partition(".so.")[2] for path in libraries]
-    return Found(packages, runfile=versions[0] if versions and "libcuda1" not in packages else "")
+    if not versions or "libcuda1" in packages:
+        return Found(packages)
+    # The version says nothing of which of its two kernel modules was installed (modinfo: NVIDIA, or Dual MIT/GPL).
+    license_of = run(["modinfo", "-k", params["host"]["kernel"], "-F", "license", "nvidia"])[1].strip()
+    kind = {"NVIDIA": driver_packages.CLOSED, "": ""}.get(license_of, driver_packages.OPEN)
+    return Found(packages, versions[0], kind)
 
 
 def age_of_images(params: Mapping[str, Any], host: Mapping[str, Any]) -> bool:

@@ -182,6 +182,7 @@ notes:
 """
 
 import os
+import re
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -213,6 +214,7 @@ PATHS = {
     "proc_cmdline": "/proc/cmdline",
     "proc_cpuinfo": "/proc/cpuinfo",
     "modprobe_file": modprobe_options.FILE,
+    "sysctl_file": sysctl_parameters.FILE,
     "limits_file": "/etc/security/limits.d/tokforge-host.conf",
     "proc_first": "/proc/1",
     "shm": shared_memory.MOUNT_POINT,
@@ -245,9 +247,14 @@ def apt_has_tuned() -> bool:
 
 
 def look(params: dict[str, Any], paths: dict[str, str]) -> host_tuning_plan.Host:
-    """What was seen of the host, as the plan takes it. Raises FrequencyError and OwnFileError."""
+    """What was seen of the host, as the plan takes it. Raises FrequencyError and OwnFileError.
+
+    Files that the role writes or removes as a whole are looked at too, so that none of somebody else gets lost.
+    """
     host = params["host"]
     machine = host["kind"] != host_tuning_plan.CONTAINER
+    own_file.read(paths["limits_file"])
+    own_file.read(os.path.join(paths["unit_directory"], f"{params['unit']}.service"))
     try:
         with open(paths["proc_cpuinfo"], encoding="utf-8", errors="replace") as stream:
             cpuinfo = stream.read(65536)
@@ -263,6 +270,7 @@ def look(params: dict[str, Any], paths: dict[str, str]) -> host_tuning_plan.Host
         tuned_installed=os.path.exists(paths["tuned_adm"]),
         apt_has_tuned=apt_has_tuned,
         modprobe_before=modprobe_options.in_file(own_file.read(paths["modprobe_file"]) if machine else None),
+        has_sysctl_file=machine and own_file.read(paths["sysctl_file"]) is not None,
     )
 
 
@@ -271,6 +279,10 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
     paths = {**PATHS, **{name: str(value) for name, value in params["paths"].items()}}
     record_dir, unit = params["record_dir"], params["unit"]
     settings = host_tuning_plan.Settings(**(params["settings"] or {}))
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", unit):
+        raise host_tuning_plan.TuningError(
+            f"naming the unit {unit[:60]!r}: this is no name; use letters, digits and -, without .service", unit=unit
+        )
     plan = host_tuning_plan.decide(
         settings,
         look(params, paths),

@@ -268,6 +268,11 @@ def pending_key(choice: Choice) -> str:
     return f"kernel_cmdline_refresh/{choice.boot_loader}"
 
 
+def value_key(place: Place) -> str:
+    """Key of the note of a whole command line in which something stands several times, before the first change."""
+    return f"kernel_cmdline_value/{place.file}/{place.variable}"
+
+
 def line_key(place: Place) -> str:
     """Key of the note that the line with the variable is ours; its value is what was put in front of it."""
     return f"kernel_cmdline_line/{place.file}/{place.variable}"
@@ -331,6 +336,8 @@ def adding(place: Place, asked: Sequence[Unit], running: str) -> Part:
         before = kernel_cmdline.noted(place.value, family, place.syntax)
         if before != kernel_cmdline.noted(value, family, place.syntax):
             notes[key_of(place, family)] = before
+    if notes and kernel_cmdline.repeated(place.value, place.syntax):
+        notes[value_key(place)] = place.value
     if notes and place.variable and place.assignment is None:
         notes[line_key(place)] = place.lead
     missing = kernel_cmdline.missing(asked, running)
@@ -362,7 +369,11 @@ def removing(place: Place, asked: Sequence[Unit], running: str, known: dict[str,
             others += [key for key in known if re.fullmatch(rf"kernel_cmdline/.*/{re.escape(unit.family)}", key)]
     value = kernel_cmdline.restore(place.value, asked, before, syntax)
     families = sorted(before)
-    done = [name for name in families if kernel_cmdline.is_as_noted(value, name, before[name], syntax)]
+    done = [key_of(place, name) for name in families if kernel_cmdline.is_as_noted(value, name, before[name], syntax)]
+    first = known.get(value_key(place))
+    if first is not None and {key for key in known if key.startswith(key_of(place, ""))} <= set(done):
+        done.append(value_key(place))
+        value = kernel_cmdline.as_before(value, first, syntax) if isinstance(first, str) else value
     restored = [
         name
         for name in families
@@ -380,7 +391,7 @@ def removing(place: Place, asked: Sequence[Unit], running: str, known: dict[str,
     return (
         value,
         {},
-        tuple(key_of(place, name) for name in done),
+        tuple(done),
         {
             "missing_in_running": still,
             "reboot_required": bool(still or kernel_cmdline.missing(back, running)),

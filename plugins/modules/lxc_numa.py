@@ -153,6 +153,10 @@ def settle(module: AnsibleModule) -> dict[str, Any]:
             data = lxc_file.read(path)
         except FileNotFoundError as error:
             if wanted is None:
+                # A container that is made anew under this number has other lines.
+                if writing:
+                    keys = (lxc_numa.CPUS, lxc_numa.MEMS)
+                    previous_values.forget(record_dir, [lxc_numa.note_key(path, key) for key in keys])
                 return {"changed": False, "restart_needed": False, **bound}
             raise lxc_file.missing(path) from error
         plan = lxc_numa.plan(lxc_config.parse(data, path), wanted, previous_values.read(record_dir))

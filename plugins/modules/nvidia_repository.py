@@ -52,7 +52,8 @@ options:
     type: str
     default: ""
   key:
-    description: The key itself, ASCII-armored, instead of O(key_url).
+    description:
+      - The key itself, instead of O(key_url), ASCII-armored, or the bytes of its file in Base64.
     type: str
     default: ""
   fingerprint:
@@ -152,6 +153,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     installed_packages,
     previous_values,
     signing_key,
+    url_password,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_source import Source, SourceError
 from ansible_collections.tokforge.sglang.plugins.module_utils.driver_plan import DriverError
@@ -161,7 +163,7 @@ def key_of(params: dict[str, Any], source: Source) -> bytes:
     """The key, checked. What is there already is not fetched again. Raises KeyFileError and SourceError."""
     wanted = signing_key.normal_fingerprint(params["fingerprint"])
     if params["key"]:
-        return signing_key.checked(params["key"].encode(), wanted, "that was handed over")
+        return signing_key.checked(signing_key.handed_over(params["key"]), wanted, "that was handed over")
     known = apt_source.current_key(source, wanted)
     if known is not None:
         return known
@@ -170,11 +172,14 @@ def key_of(params: dict[str, Any], source: Source) -> bytes:
         with open_url(url, timeout=params["timeout_s"]) as answer:
             data = answer.read(signing_key.MAX_BYTES + 1)
     except Exception as error:  # urllib's errors have no common base
+        bare = "CERTIFICATE_VERIFY_FAILED" in str(error)
+        remedy = "install ca-certificates, which apt needs too, and set the clock; or " if bare else ""
         raise SourceError(
-            f"getting the key {url}: {error}; correct the address or the network, or hand the key over as a file",
-            url=url,
+            f"getting the key {url_password.shown(url)}: {url_password.shown(str(error))}; {remedy}correct the "
+            "address or the network, or hand the key over as a file",
+            url=url_password.shown(url),
         ) from error
-    return signing_key.checked(data, wanted, url)
+    return signing_key.checked(data, wanted, url_password.shown(url))
 
 
 def have(params: dict[str, Any], source: Source, check: bool, run: apt_run.Run) -> dict[str, Any]:
@@ -188,6 +193,7 @@ def have(params: dict[str, Any], source: Source, check: bool, run: apt_run.Run) 
     lacking = {} if changed else installed_packages.unknown(needs, run)
     refreshed = changed or bool(lacking)
     if not check:
+        noted = note in previous_values.read(params["record_dir"])
         previous_values.remember(params["record_dir"], {note: True})
         if changed:
             apt_source.write(files)
@@ -196,6 +202,8 @@ def have(params: dict[str, Any], source: Source, check: bool, run: apt_run.Run) 
                 apt_source.refresh(source, run)
             except SourceError:
                 apt_source.write(before)
+                if not noted:
+                    previous_values.forget(params["record_dir"], [note])
                 raise
             lacking = installed_packages.unknown(needs, run)
         if lacking:
@@ -282,6 +290,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    # So that no message, and no list of arguments, shows them.
+    module.no_log_values |= url_password.passwords(f"{module.params['url']} {module.params['key_url']}")
     try:
         params = completed(module.params)
         source = Source(params["name"], params["url"], params["sources_dir"], params["keyring_dir"])

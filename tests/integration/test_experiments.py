@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from experimenting import BASE_ARGS, SUPERVISORD, Site, changed, with_releases
+from full_only import IN_FULL
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import release_store
 
 # What would take `make test` past the time that CI has.
-IN_FULL = pytest.mark.skipif(os.environ.get("TOKFORGE_TEST_FULL") != "1", reason="needs make test-full")
 
 pytestmark = pytest.mark.skipif(not SUPERVISORD.exists(), reason=f"{SUPERVISORD} is not there")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from experimenting import SUPERVISORD, Site, with_releases
+from full_only import IN_FULL
 
 pytestmark = pytest.mark.skipif(not SUPERVISORD.exists(), reason=f"{SUPERVISORD} is not there")
 
@@ -24,6 +25,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.end()
 
 
+@IN_FULL
 def test_difference_that_matters_is_told_from_the_one_that_does_not(site: Site) -> None:
     asked = {
         "sglang_experiment_kind": "explain",

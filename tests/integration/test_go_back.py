@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from full_only import IN_FULL
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import managers, release_store, service, start_history
 
@@ -111,7 +112,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     service.carry_out(service.Service(paths, manager, "sglang", "127.0.0.1", made.port, 1), "absent", False, True)
 
 
-@pytest.mark.parametrize("state", ["kept", "", None])
+@pytest.mark.parametrize("state", [pytest.param("kept", marks=IN_FULL), "", pytest.param(None, marks=IN_FULL)])
 def test_release_that_served_is_back_also_without_the_state_file(site: Site, state: str | None) -> None:
     site.stage("two")
     counter = site.root / "state/releases.json"
@@ -138,7 +139,7 @@ def test_release_of_another_rollout_is_left_alone(site: Site) -> None:
     assert (site.current(), site.runs()) == (3, "2")
 
 
-@pytest.mark.parametrize("serves", [True, False])
+@pytest.mark.parametrize("serves", [True, pytest.param(False, marks=IN_FULL)])
 def test_failed_way_back_names_both_reasons_and_stops_what_does_not_serve(site: Site, serves: bool) -> None:
     site.stage("two", *([] if serves else ["--exit-code", "1"]))
     shutil.rmtree(site.root / "venvs/one")

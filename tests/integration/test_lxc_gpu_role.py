@@ -17,6 +17,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
+from full_only import IN_FULL
 from hypervisor import FIXTURES, ROOT, Hypervisor
 
 PVE = (FIXTURES / "pve9.conf").read_text()
@@ -38,6 +39,7 @@ def number(path: Path) -> tuple[int, int]:
     return os.major(status.st_rdev), os.minor(status.st_rdev)
 
 
+@IN_FULL
 def test_proxmox_container_gets_gpus_when_it_is_restarted_and_loses_them_again(hypervisor: Hypervisor) -> None:
     plain = PVE.replace("dev0: /dev/dri/renderD128,gid=104\n", "")
     running, stopped = hypervisor.container("101", plain), hypervisor.container("102", plain)
@@ -101,6 +103,7 @@ def test_container_that_still_lacks_a_node_after_its_restart_is_a_failure(hyperv
     assert said["pending"][0]["id"] == "101"
 
 
+@IN_FULL
 def test_plain_lxc_container_that_a_killed_restart_left_stopped_is_started(hypervisor: Hypervisor) -> None:
     hypervisor.container("sglang", (FIXTURES / "plain.config").read_text())
     hypervisor.started("sglang")
@@ -157,3 +160,15 @@ def test_nodes_are_made_before_containers_start(
             ["systemd-analyze", "--man=no", "verify", unit], capture_output=True, text=True, check=False
         )
         assert "tokforge-nvidia-nodes" not in done.stderr, done.stderr
+
+
+def test_nothing_is_written_when_one_of_the_containers_is_named_twice_or_has_no_name(hypervisor: Hypervisor) -> None:
+    config = hypervisor.container("101", PVE)
+    one = {"id": 101, "config": str(config)}
+    twice, odd = hypervisor.play(
+        {"lxc_gpu_containers": [one, {**one, "id": "101", "gpus": [0]}]},
+        {"lxc_gpu_containers": [one, {"id": "../102", "config": str(config)}]},
+    )
+    assert "one is named twice" in twice["failed"]
+    assert "reading the container's id '../102': it is none" in odd["failed"]
+    assert config.read_text() == PVE

@@ -27,6 +27,7 @@ import probing
 import pytest
 import rollout
 import starting
+from full_only import IN_FULL
 from probing import ProbeRoot
 from rollout import Play, Rollout, Running
 from starting import Start
@@ -36,7 +37,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import probe, proc
 pytestmark = pytest.mark.real
 
 # What would take `make test` past the time that CI has.
-IN_FULL = pytest.mark.skipif(os.environ.get("TOKFORGE_TEST_FULL") != "1", reason="needs make test-full")
 
 NEWEST, OTHER = "0.5.23", "0.5.12.post1"
 # The local inventory's arguments and a backend that every release offers and no CPU can run: it crashes at start.
@@ -587,6 +587,7 @@ SHORT_LADDER = {
 }
 
 
+@IN_FULL
 def test_sweep_tries_what_can_run_and_leaves_what_served_when_nothing_is_better(serving: Rollout) -> None:
     asked = {
         **SHORT_LADDER,

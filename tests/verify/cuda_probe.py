@@ -241,6 +241,8 @@ def watch(command: list[str], limit_s: float) -> dict[str, Any]:
             try:
                 line = json.loads(raw)
             except ValueError:
+                line = None
+            if not isinstance(line, dict):
                 told.append(raw.decode("utf-8", "replace"))
                 continue
             step, done = line.get("step", step), done or "done" in line
@@ -250,9 +252,10 @@ def watch(command: list[str], limit_s: float) -> dict[str, Any]:
             seen["error"] = line.get("error", seen["error"])
     if done or seen["error"]:
         return seen
-    if time.monotonic() < deadline:
+    # A process that closed its output may still hang in the driver, on its way out.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        code = child.wait(max(0.0, deadline - time.monotonic()))
         words = " ".join(told)[-400:]
-        code = child.wait()
         seen["error"] = f"{step or 'the probe'} ended with code {code}: {words or 'it said nothing'}"
         return seen
     seen["hung"] = step or "its start"

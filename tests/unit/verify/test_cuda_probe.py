@@ -183,3 +183,11 @@ def test_what_the_host_has_is_read(tmp_path: Path) -> None:
     assert probe.nodes(str(tmp_path)) == {"gpus": [3, 10], "missing": ["/dev/nvidia-uvm"]}
     assert probe.module_version(str(tmp_path)) == "580.95.05"
     assert probe.module_version(str(tmp_path / "no")) == "" and probe.devices(str(tmp_path / "no")) == []
+
+
+def test_child_that_hangs_after_its_last_word_is_not_waited_for() -> None:
+    lines = 'import os, time; os.write(1, b\'7\\n{"step": "cuInit"}\\n\'); os.close(1); os.close(2); time.sleep(30)'
+    began = time.monotonic()
+    seen = probe.watch([sys.executable, "-c", lines], 1.5)
+    assert (seen["hung"], seen["error"]) == ("cuInit", "")
+    assert time.monotonic() - began < 10

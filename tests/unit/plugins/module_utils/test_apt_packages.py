@@ -31,6 +31,9 @@ class Host:
         self.offers: dict[str, list[str]] = {}
         self.needed_by: dict[str, str] = {}
         self.fails = False
+        # Unpacked and not configured, until apt is run; and what apt-get says instead of doing it, once each.
+        self.unfinished: list[str] = []
+        self.trouble: list[str] = []
         # Lists that do not know the packages yet; `refresh` is what fetching them does to those.
         self.unlisted: dict[str, bool] = {}
         self.refresh = True
@@ -41,7 +44,10 @@ class Host:
         given = list(command)
         self.calls.append(given)
         if given[0] == "dpkg-query":
-            return 0, "".join(f"ii \t{name}\t{version}\n" for name, version in self.there.items()), ""
+            states = {name: "iF" if name in self.unfinished else "ii" for name in self.there}
+            return 0, "".join(f"{states[name]} \t{name}\t{version}\n" for name, version in self.there.items()), ""
+        if given[0] == "dpkg":
+            return 0, "", ""
         if given[0] == "apt-cache":
             return (
                 0,
@@ -79,8 +85,11 @@ class Host:
                 self.there = {name: one for name, one in self.there.items() if name not in names}
             return 0, text, ""
         names = [name for name in self.brings if name not in self.there]
-        text = outputs.installing(*names)
+        text = outputs.installing(*names) + "".join(f"Conf {name} ({V} x [amd64])\n" for name in self.unfinished)
         if "-s" not in given:
+            if self.trouble:
+                return 100, "", self.trouble.pop(0)
+            self.unfinished = []
             if self.fails:
                 return 100, "", "E: Sub-process /usr/bin/dpkg returned an error code (1)\n"
             self.there.update(dict.fromkeys(names, V))
@@ -221,6 +230,64 @@ def test_failed_transaction_is_noted_and_told(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match="dpkg returned an error code"):
         bring(host, tmp_path)
     assert "gpu_driver/package/libcuda1" in previous_values.read(str(tmp_path / "record"))
+
+
+def test_package_that_a_killed_run_left_unconfigured_is_finished(tmp_path: Path) -> None:
+    host = Host()
+    bring(host, tmp_path)
+    host.unfinished = ["libcuda1"]
+    assert bring(host, tmp_path, check=True)["changed"] is True
+    assert (bring(host, tmp_path)["unfinished"], host.unfinished) == (["libcuda1"], [])
+    assert bring(host, tmp_path)["changed"] is False
+
+
+def test_unconfigured_package_of_somebody_else_is_not_ours_to_finish(tmp_path: Path) -> None:
+    host = Host({"nginx": "1"})
+    bring(host, tmp_path)
+    host.unfinished = ["nginx"]
+    assert bring(host, tmp_path)["changed"] is False
+    assert host.unfinished == ["nginx"]
+
+
+def test_package_that_is_half_installed_goes_too(tmp_path: Path) -> None:
+    host = Host()
+    bring(host, tmp_path)
+    host.unfinished = ["libcuda1"]
+    packages(host, tmp_path).take_away([], check=False)
+    assert host.there == {}
+
+
+def test_dpkg_that_was_killed_is_put_right_first(tmp_path: Path) -> None:
+    host = Host()
+    host.trouble = ["E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem. \n"]
+    assert bring(host, tmp_path)["changed"] is True
+    assert ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"] in host.calls
+    assert set(host.there) == {"nvidia-driver-cuda", "libcuda1"}
+
+
+def test_archive_that_lost_what_old_lists_name_is_asked_anew(tmp_path: Path) -> None:
+    host = Host()
+    gone = "E: Failed to fetch http://x/a.deb  404  Not Found\nE: Unable to fetch some archives\n"
+    host.trouble, host.refresh = [gone], True
+    assert bring(host, tmp_path)["changed"] is True
+    assert [one for one in host.calls if one[-1] == "update"]
+    host = Host()
+    host.trouble = [gone, gone]
+    with pytest.raises(SimulationError, match="404"):
+        bring(host, tmp_path / "2")
+
+
+def test_locks_of_lists_are_waited_for_and_not_for_ever() -> None:
+    held = (100, "", "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)\n")
+    answers = [held, held, (0, "Hit:1\n", "")]
+    waits: list[float] = []
+    assert apt_run.patiently(["apt-get", "update"], lambda _command: answers.pop(0), waits.append)[0] == 0
+    assert waits == [2.0, 2.0]
+    waits = []
+    assert apt_run.patiently(["apt-get", "update"], lambda _command: held, waits.append, limit_s=4) == held
+    assert waits == [2.0, 2.0]
+    other = (100, "", "E: Could not get lock /var/lib/dpkg/lock-frontend.\n")
+    assert apt_run.patiently(["apt-get", "install"], lambda _command: other, waits.append) == other
 
 
 def test_everything_that_came_goes_and_nothing_else(tmp_path: Path) -> None:

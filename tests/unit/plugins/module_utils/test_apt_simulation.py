@@ -25,6 +25,23 @@ def test_downgrade_is_told_apart_and_removal_is_read() -> None:
     assert apt_simulation.parse(outputs.PURGE).removes == (Change("libcuda1", "", "580.105.08-1"),)
 
 
+def test_configuration_that_alone_is_left_is_removed_too() -> None:
+    text = outputs.PURGE.replace("Purg libcuda1 [580.105.08-1]", "Purg libcuda1")
+    assert apt_simulation.parse(text).removes == (Change("libcuda1", "", ""),)
+
+
+def test_what_is_only_to_be_configured_is_told_apart() -> None:
+    text = outputs.NOTHING + "1 not fully installed or removed.\nConf libcuda1 (580.95.05-1 x:localhost [amd64])\n"
+    found = apt_simulation.parse(text)
+    assert (found.unfinished, found.changes) == (("libcuda1",), False)
+    assert apt_simulation.parse(outputs.UPGRADE).unfinished == ()
+
+
+def test_origin_may_have_parentheses() -> None:
+    text = outputs.UPGRADE.replace("NVIDIA CUDA:localhost", "NVIDIA (mirror):localhost")
+    assert apt_simulation.parse(text).upgrades[0] == Change("libcuda1", "580.105.08-1", "580.95.05-1")
+
+
 def test_several_origins_do_not_confuse_the_version() -> None:
     assert apt_simulation.parse(outputs.WITH_KERNEL).installs[1] == Change("linux-image-amd64", "6.1.158-1", "")
 
@@ -42,9 +59,9 @@ def test_nothing_to_do_is_no_change() -> None:
         outputs.UPGRADE.replace(
             "Inst libcuda1 [580.95.05-1] (580.105.08-1 NVIDIA CUDA:localhost [amd64]) []", "Inst x"
         ),
-        outputs.PURGE.replace("Purg libcuda1 [580.105.08-1]", "Purg libcuda1"),
+        outputs.PURGE.replace("Purg libcuda1 [580.105.08-1]", "Purg "),
     ],
-    ids=["empty", "count differs", "unknown word", "no version", "no version removed"],
+    ids=["empty", "count differs", "unknown word", "no version", "no name removed"],
 )
 def test_simulation_that_is_not_understood_is_an_error(text: str) -> None:
     with pytest.raises(SimulationError, match="run apt-get -s by hand"):
@@ -129,6 +146,8 @@ def test_kernel_is_known_by_its_name(name: str) -> None:
         "proxmox-default-headers",
         "linux-aws-headers-6.8.0-1019",
         "linux-modules-nvidia-580-open-6.8.0-85-generic",
+        "linux-objects-nvidia-580-6.8.0-85-generic",
+        "linux-signatures-nvidia-6.8.0-85-generic",
         "nvidia-dkms-580-open",
         "nvidia-kernel-dkms",
         "nvidia-kernel-source-580-open",

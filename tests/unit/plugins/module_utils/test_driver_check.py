@@ -114,6 +114,8 @@ def test_kernel_that_cannot_be_told_is_not_held_against_the_driver() -> None:
             hosts.machine(loaded=VERSION, loaded_kind="closed"),
             ["the kernel module of 580.95.05 (closed) is loaded, asked for is 580.95.05 (open)"],
         ),
+        (hosts.machine(gpus=[]), []),
+        (hosts.machine(gpus=[hosts.gpu(1, hosts.PRO_6000, "vfio-pci")]), []),
         (
             hosts.machine(nouveau=True),
             [
@@ -122,7 +124,7 @@ def test_kernel_that_cannot_be_told_is_not_held_against_the_driver() -> None:
             ],
         ),
     ],
-    ids=["as asked", "none", "older", "closed", "nouveau"],
+    ids=["as asked", "none", "older", "closed", "no GPU", "given away", "nouveau"],
 )
 def test_what_waits_for_a_reboot_is_said(host: dict[str, Any], waits: list[str]) -> None:
     assert list(driver_check.pending(host, VERSION, "open")) == waits

@@ -120,6 +120,17 @@ def test_closed_module_of_any_branch_goes_on_ubuntu(package: str) -> None:
     assert plan.remove == (package,)
 
 
+@pytest.mark.parametrize("package", ["nvidia-open-kernel-dkms", "nvidia-kernel-dkms", "nvidia-tesla-470-kernel-dkms"])
+def test_kernel_module_of_debians_own_packages_goes(package: str) -> None:
+    plan = decide(hosts.machine(), packages={package: "535.247.01-1~deb12u1", "libcuda1": "535.247.01-1~deb12u1"})
+    assert (plan.remove, plan.also) == ((package,), ("libcuda1=580.95.05-*",))
+
+
+def test_kernel_module_of_another_branch_goes_on_ubuntu() -> None:
+    plan = decide(hosts.machine(("ubuntu", "24.04")), packages={"nvidia-dkms-570-open": "570.1.1-0ubuntu1"})
+    assert plan.remove == ("nvidia-dkms-570-open",)
+
+
 def test_closed_module_stays_where_it_is_asked_for_and_works() -> None:
     host = hosts.machine(gpus=[hosts.gpu(1, hosts.H200)])
     plan = decide(host, replace(ASKED, kernel_module="closed"), {"nvidia-kernel-dkms": "580.95.05-1"})
@@ -151,6 +162,32 @@ def test_open_module_is_refused_on_gpus_before_turing() -> None:
 def test_machine_with_gpus_that_need_different_modules_is_refused() -> None:
     told = refused(hosts.machine(gpus=[hosts.gpu(1, hosts.PRO_6000), hosts.gpu(2, hosts.V100)]))
     assert "0000:01:00.0 need the open one and 0000:02:00.0 cannot use it" in told
+
+
+def test_gpu_that_is_given_to_a_virtual_machine_does_not_count() -> None:
+    mixed = [hosts.gpu(1, hosts.PRO_6000), hosts.gpu(2, hosts.V100, "vfio-pci")]
+    assert decide(hosts.machine(gpus=mixed)).kernel_module == "open"
+    mixed = [hosts.gpu(1, hosts.PRO_6000, "vfio-pci"), hosts.gpu(2, hosts.V100)]
+    assert decide(hosts.machine(gpus=mixed)).kernel_module == "closed"
+
+
+def test_branch_that_no_longer_knows_gpus_before_turing_is_refused() -> None:
+    old = hosts.machine(gpus=[hosts.gpu(1, hosts.V100)])
+    assert "590.44.01 no longer knows 0000:01:00.0" in refused(old, Asked("590.44.01"))
+    assert decide(old, Asked("580.95.05")).kernel_module == "closed"
+
+
+def test_next_kernel_that_cannot_be_told_is_a_warning() -> None:
+    assert decide(hosts.machine()).warnings == ()
+    assert "which kernel starts next cannot be told" in decide(hosts.machine(following="")).warnings[0]
+
+
+def test_run_file_with_the_other_kernel_module_is_run_again() -> None:
+    asked = replace(ASKED, source="runfile")
+    closed = driver_plan.decide(hosts.machine(), asked, Found(runfile="580.95.05", runfile_kind="closed"))
+    assert (closed.kernel_module, closed.changes) == ("open", True)
+    assert not driver_plan.decide(hosts.machine(), asked, Found(runfile="580.95.05", runfile_kind="open")).changes
+    assert not driver_plan.decide(hosts.container(), asked, Found(runfile="580.95.05", runfile_kind="closed")).changes
 
 
 def test_branch_that_does_not_know_blackwell_is_refused() -> None:

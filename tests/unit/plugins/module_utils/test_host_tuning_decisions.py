@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     host_tuning_check,
     host_tuning_plan,
+    kernel_cmdline,
     login_limits,
     previous_values,
 )
@@ -180,6 +181,25 @@ def test_tokens_that_are_not_asked_for_any_more_are_dropped_and_those_with_anoth
     assert step["drop"] == ["nosmt", "pci=realloc"]
     assert list(step["forget"]) == [f"host_tuning_token/{token}" for token in ("iommu=pt", "nosmt", "pci=realloc")]
     assert list(step["notes"]) == ["host_tuning_token/iommu=nopt", "host_tuning_token/pci=noacs"]
+
+
+def test_sizes_of_huge_pages_keep_their_numbers_when_they_go() -> None:
+    tokens = ["hugepagesz=1G", "hugepages=16", "hugepagesz=2M", "hugepages=512"]
+    first = plan_of(Settings(kernel_options=tokens)).steps["cmdline"]
+    pairs = ["host_tuning_token/hugepagesz=1G hugepages=16", "host_tuning_token/hugepagesz=2M hugepages=512"]
+    assert list(first["notes"]) == pairs
+    noted = {**first["notes"], "kernel_cmdline//f/hugepages": []}
+    gone = plan_of(Settings(), noted=noted).steps["cmdline"]
+    assert (gone["drop"], list(gone["forget"])) == (tokens, pairs)
+    less = plan_of(Settings(kernel_options=[*tokens[:1], "hugepages=8"]), noted=noted).steps["cmdline"]
+    assert (less["drop"], list(less["forget"])) == (tokens[2:], pairs)
+    assert (
+        kernel_cmdline.restore(" ".join(tokens), kernel_cmdline.wanted(gone["drop"]), {"hugepages": []}, "kernel") == ""
+    )
+
+
+def test_file_of_ours_goes_also_when_the_notes_are_lost() -> None:
+    assert plan_of(Settings(), dataclasses.replace(MACHINE, has_sysctl_file=True)).steps["sysctl"]["do"] == "restore"
 
 
 def test_token_that_was_never_set_is_forgotten_and_not_put_back() -> None:
@@ -403,3 +423,29 @@ def test_limits_that_a_container_can_have_and_what_cannot_be_read_are_not_told()
     assert len(login_limits.out_of_reach({"memlock": 8193, "nofile": 524289}, FIRST, status, HOST_MAP)) == 2
     assert login_limits.out_of_reach({"memlock": "unlimited"}, "", status, HOST_MAP) == []
     assert login_limits.out_of_reach({"memlock": "unlimited"}, FIRST, "", "") == []
+
+
+@pytest.mark.parametrize("value", ["--5", "\u00b2", "\u0663", "-5", -5, "5\n* hard nproc 1", "9" * 20])
+def test_limit_whose_number_pam_would_not_take_is_refused(value: Any) -> None:
+    with pytest.raises(login_limits.LimitError, match="this is no item and value"):
+        login_limits.rendered({"nofile": value})
+
+
+def test_limits_that_may_be_below_zero_are_taken() -> None:
+    assert "* - nice -20\n" in login_limits.rendered({"nice": -20, "nofile": "1048576"})
+    assert "root - memlock -1\n" in login_limits.rendered({"memlock": -1})
+
+
+def test_later_file_that_gives_everybody_another_limit_is_wrong(system: System) -> None:
+    asked = Settings(limits={"memlock": "unlimited", "nofile": 1048576})
+    system.put("limits_file", plan_of(asked).steps["limits"]["text"])
+    assert system.look(asked).differences == []
+    system.put("a.conf", "* - nofile 1\n")
+    system.put(
+        "zz.conf", "# * - nofile 1\n* hard memlock -1 # the same\nbob - nofile 1\n* - core 0\nroot soft nofile 64\n"
+    )
+    system.put("zz.txt", "* - nofile 1\n")
+    (system.root / "zzz.conf").mkdir()
+    assert [each.text for each in system.look(asked).wrong(after_reboot=False)] == [
+        f"limit nofile: wanted 1048576, found 64 in {system.root}/zz.conf line 5, which comes later"
+    ]

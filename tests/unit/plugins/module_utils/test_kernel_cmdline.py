@@ -303,3 +303,19 @@ def test_merge_is_idempotent_and_leaves_other_tokens_in_order(there: list[str], 
     back = kernel_cmdline.restore(after, asked, before, KERNEL)
     assert all(kernel_cmdline.is_as_noted(back, family, words, KERNEL) for family, words in before.items())
     assert others(back) == others(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "wanted"),
+    [
+        ("a=1 a=2  q", "a=1  q a=2", "a=1  q a=2"),
+        ("q a=1 a=2 -- x", "q  a=1 a=2 --  x", "q a=1 a=2 -- x"),
+        ("q r a=1 a=2", "a=1 r q a=2", "q r a=1 a=2"),
+        ("a=1 a=2 q new", "a=1 q a=2", "a=1 a=2 q new"),
+        ("a=1 a=1 q", "a=1 q a=2", "a=1 a=1 q"),
+        ("a=1 q", "a=1  q", "a=1 q"),
+    ],
+)
+def test_what_stood_there_several_times_is_put_where_it_was(text: str, before: str, wanted: str) -> None:
+    for syntax in ("kernel", "grub"):
+        assert kernel_cmdline.as_before(text, before, syntax) == wanted

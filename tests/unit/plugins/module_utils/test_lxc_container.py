@@ -170,3 +170,26 @@ def test_program_that_hangs_or_is_not_there_is_told() -> None:
         lxc_container.run(["sleep", "5"], 0.2)
     with pytest.raises(ContainerError, match="running no-such-program x: No such file or directory; install it"):
         lxc_container.run(["no-such-program", "x"], 1)
+
+
+@pytest.mark.parametrize("one", [PVE, PLAIN])
+def test_container_that_its_manager_refuses_to_stop_is_not_started_once_it_is_stopped_later(
+    one: Container, tmp_path: Path
+) -> None:
+    locked = Answer(25, "CT is locked (backup)\n")
+    running = Answer(0, "status: running\n")
+    programs = Programs(pct_reboot=[locked], lxc_stop=[locked], pct_status=[running], lxc_info=[info(42)])
+    with pytest.raises(ContainerError, match="locked"):
+        lxc_container.restart(one, RUNNING, 5, str(tmp_path), programs, found)
+    assert not lxc_container.interrupted(one, STOPPED, str(tmp_path))
+
+
+def test_restart_that_takes_too_long_may_stop_it_yet(tmp_path: Path) -> None:
+    def hangs(command: Sequence[str], _timeout_s: float) -> Answer:
+        if command[:2] == ["pct", "reboot"]:
+            raise ContainerError("it took more than 70 s")
+        return info(42) if command[0] == "lxc-info" else Answer(0, "status: running\n")
+
+    with pytest.raises(ContainerError, match="took more"):
+        lxc_container.restart(PVE, RUNNING, 5, str(tmp_path), hangs, found)
+    assert lxc_container.interrupted(PVE, STOPPED, str(tmp_path))

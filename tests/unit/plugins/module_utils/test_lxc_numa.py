@@ -224,3 +224,11 @@ def test_locked_container_is_left_alone() -> None:
     with pytest.raises(lxc_config.ConfigError, match="the container is locked"):
         plan(text, Binding("0-7", "0"))
     assert not plan(text, None).changed
+
+
+@pytest.mark.parametrize(
+    "note", [3, ["x"], "lxc.apparmor.profile = unconfined", f"{CPUS} = 3\nlxc.hook.start = /x", ""]
+)
+def test_note_that_is_no_such_line_is_not_written(note: Any) -> None:
+    with pytest.raises(lxc_config.ConfigError, match="what is noted of it"):
+        plan(PLAIN, None, {NOTE_CPUS: note})

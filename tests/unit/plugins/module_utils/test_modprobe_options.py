@@ -153,3 +153,37 @@ def test_file_of_somebody_else_is_not_replaced(tree: Tree) -> None:
     with pytest.raises(own_file.OwnFileError):
         tree.settle(HMM)
     assert tree.file.read_text() == "options x y=1\n"
+
+
+def test_what_somebody_wrote_to_our_file_does_not_stop_the_next_run(tree: Tree) -> None:
+    text = f"""{own_file.HEADER}options nvidia-uvm uvm-disable-hmm=1
+options nvidia_uvm other="a b"
+options broken a='b
+options ../x a=b
+options snd model= # don't
+install x /bin/true
+"""
+    assert modprobe_options.in_file(text) == {"nvidia_uvm": {"uvm_disable_hmm": "1", "other": "a b"}}
+    tree.file.write_text(text)
+    assert tree.settle(HMM).changed
+    assert tree.file.read_text() == f"{own_file.HEADER}options nvidia_uvm uvm_disable_hmm=1\n"
+
+
+def test_names_of_parameters_are_one_with_either_sign(tree: Tree) -> None:
+    tree.parameter("nvidia_uvm", "uvm_disable_hmm", "Y")
+    assert tree.loaded({"nvidia-uvm": {"uvm-disable-hmm": True}}) == ["followed"]
+    with pytest.raises(OptionsError, match="both 1 and 0"):
+        tree.settle({"nvidia_uvm": {"uvm_disable_hmm": 1, "uvm-disable-hmm": 0}})
+    (tree.file.parent / "zz.conf").write_text("options nvidia-uvm uvm-disable-hmm=0\n")
+    with pytest.raises(OptionsError, match=r"zz.conf line 1 comes later"):
+        tree.settle(HMM)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("on", "Y"), ("off", "N"), ("yes", "Y"), ("No", "N"), ("true", "Y"), ("F", "N")]
+)
+def test_flag_may_be_written_as_the_kernel_reads_it(tree: Tree, text: str, shown: str) -> None:
+    tree.parameter("x", "p", shown)
+    assert tree.loaded({"x": {"p": text}}) == ["followed"]
+    tree.parameter("x", "p", "Y" if shown == "N" else "N")
+    assert tree.loaded({"x": {"p": text}}) == ["other_value"]

@@ -73,7 +73,7 @@ def test_line_is_added_mounted_and_taken_away_again(tmp_path: Path) -> None:
             b"tmpfs\t/dev/shm \ttmpfs  defaults,size=1G\t0 0 # ours\n",
         ),
         (b"none /dev/shm tmpfs size=50%,noexec\n", b"none /dev/shm tmpfs size=1G,noexec\n"),
-        (b"none /dev/shm tmpfs size=1M,noexec,size=2M", b"none /dev/shm tmpfs size=1G,noexec"),
+        (b"none /dev/shm tmpfs size=1M,noexec,size=2M", b"none /dev/shm tmpfs size=1M,noexec,size=1G"),
         (b"none /dev/s\\150m tmpfs rw 0 0\r\n", b"none /dev/s\\150m tmpfs rw,size=1G 0 0\r\n"),
     ],
 )
@@ -82,8 +82,7 @@ def test_of_a_line_that_is_there_only_the_size_changes(tmp_path: Path, line: byt
     mounted.set("1G")
     assert mounted.fstab.read_bytes() == OTHERS + (set_to or line + OURS.replace(b"64G", b"1G"))
     mounted.back()
-    # A second size of the same line never counted, so it does not come back.
-    assert mounted.fstab.read_bytes() == OTHERS + line.replace(b"size=1M,noexec,size=2M", b"size=2M,noexec")
+    assert mounted.fstab.read_bytes() == OTHERS + line
 
 
 def test_line_that_was_changed_by_hand_since_keeps_that(tmp_path: Path) -> None:
@@ -100,13 +99,31 @@ def test_size_that_was_changed_by_hand_is_set_again_and_the_first_note_stays(tmp
     mounted.bytes = 5 << 30
     assert mounted.set("64G").changed and mounted.bytes == 64 << 30
     mounted.back()
-    assert (mounted.bytes, mounted.fstab.read_bytes()) == (32 << 20, b"")
+    assert (mounted.bytes, mounted.fstab.exists()) == (32 << 20, False)
 
 
 def test_table_without_a_final_line_end_gets_a_line_of_its_own(tmp_path: Path) -> None:
     mounted = Mounted(tmp_path, b"a /b ext4 rw")
     mounted.set("64G")
     assert mounted.fstab.read_bytes() == b"a /b ext4 rw\n" + OURS
+    mounted.set("32G")
+    mounted.back()
+    assert mounted.fstab.read_bytes() == b"a /b ext4 rw"
+
+
+def test_line_that_somebody_added_behind_ours_keeps_its_end(tmp_path: Path) -> None:
+    mounted = Mounted(tmp_path, b"a /b ext4 rw")
+    mounted.set("64G")
+    mounted.fstab.write_bytes(mounted.fstab.read_bytes() + b"c /d ext4 rw\n")
+    mounted.back()
+    assert mounted.fstab.read_bytes() == b"a /b ext4 rw\nc /d ext4 rw\n"
+
+
+def test_empty_table_that_was_there_stays(tmp_path: Path) -> None:
+    mounted = Mounted(tmp_path, b"")
+    mounted.set("64G")
+    mounted.back()
+    assert mounted.fstab.read_bytes() == b""
 
 
 def test_two_lines_are_an_error(tmp_path: Path) -> None:
@@ -115,7 +132,7 @@ def test_two_lines_are_an_error(tmp_path: Path) -> None:
         mounted.set("64G")
 
 
-@pytest.mark.parametrize("size", ["", "0", "0G", "50%", "64GB", "1.5G", "-1", "64 G", "6\n4"])
+@pytest.mark.parametrize("size", ["", "0", "0G", "50%", "64GB", "1.5G", "-1", "64 G", "6\n4", "9999999T", "9" * 5000])
 def test_size_that_is_none_is_refused(size: str) -> None:
     with pytest.raises(SharedMemoryError, match="this is no size"):
         shared_memory.bytes_of(size)
@@ -131,7 +148,7 @@ def test_sizes_in_bytes() -> None:
     ]
 
 
-def test_failed_mount_and_size_that_does_not_stick_are_errors_and_stay_noted(tmp_path: Path) -> None:
+def test_size_that_the_kernel_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
     mounted = Mounted(tmp_path)
     mounted.status = 32
     with pytest.raises(SharedMemoryError, match="it ended with 32: bad option"):
@@ -139,9 +156,29 @@ def test_failed_mount_and_size_that_does_not_stick_are_errors_and_stay_noted(tmp
     mounted.status, mounted.deaf = 0, True
     with pytest.raises(SharedMemoryError, match=f"it has {32 << 20} afterwards"):
         mounted.set("64G")
+    assert (mounted.fstab.read_bytes(), previous_values.read(mounted.record)) == (OTHERS, {})
     mounted.deaf = False
+    mounted.set("64G")
+    mounted.status = 32
+    with pytest.raises(SharedMemoryError):
+        mounted.set("65G")
+    mounted.status = 0
+    assert mounted.fstab.read_bytes() == OTHERS + OURS
     mounted.back()
-    assert mounted.fstab.read_bytes() == OTHERS
+    assert (mounted.fstab.read_bytes(), mounted.bytes) == (OTHERS, 32 << 20)
+
+
+def test_table_that_cannot_be_written_has_the_old_size_mounted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: str, _data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    mounted = Mounted(tmp_path)
+    monkeypatch.setattr(shared_memory, "write_atomic", full)
+    with pytest.raises(SharedMemoryError, match="No space left"):
+        mounted.set("64G")
+    assert (mounted.bytes, previous_values.read(mounted.record)) == (32 << 20, {})
 
 
 def test_what_is_mounted_is_measured(tmp_path: Path) -> None:

@@ -165,3 +165,20 @@ def test_directory_in_the_way_of_the_default_is_a_problem() -> None:
 )
 def test_default_is_put_back(now: Default, before: Default | None, wanted: tuple[str, str]) -> None:
     assert how(toolkit_default.restore(now, before, [NEW])) == wanted
+
+
+@pytest.mark.parametrize("text", ["cuda-12.8", "/usr/local/cuda-12.8/", "/usr/local/cuda-12.8"])
+def test_link_is_put_back_as_it_was_written(tmp_path: Path, text: str) -> None:
+    before = toolkit_default.of_record(toolkit_default.look(put(tmp_path, text)).as_dict())
+    assert before == link(OLD) and before.link == text
+    for fix in (
+        toolkit_default.keep(link(NEW), before, [NEW]),
+        toolkit_default.restore(link(NEW), before, [NEW]),
+        toolkit_default.restore(Default(), before, [NEW]),
+    ):
+        assert (fix.how, fix.path, toolkit_default.resolved(fix.path)) == ("link", text, OLD)
+
+
+def test_noted_text_that_leads_elsewhere_does_not_count() -> None:
+    noted = toolkit_default.of_record({"kind": "link", "target": OLD, "mode": "", "text": "../../etc"})
+    assert noted is not None and noted.link == OLD

@@ -319,6 +319,20 @@ def test_damaged_notes_are_a_failure_and_stay(box: Box, capsys: pytest.CaptureFi
     notes.write_text("{")
     assert "not JSON" in answer(capsys, box, state="absent")["msg"]
     assert notes.read_text() == "{"
+    damaged = json.dumps({"schema_version": 1, "values": {"cuda_toolkit/default": {"kind": "door"}}})
+    notes.write_text(damaged)
+    assert "is not as this collection notes it" in answer(capsys, box, state="absent")["msg"]
+    assert notes.read_text() == damaged
+
+
+def test_what_a_killed_build_left_goes_with_absent(box: Box, capsys: pytest.CaptureFixture[str]) -> None:
+    toolkit_state.note(box.record_dir, Default(), "/opt/tokforge/cuda/13.0", built=True)
+    left = box.root / "opt/tokforge/cuda/.tokforge-new-ab"
+    left.mkdir(parents=True)
+    assert answer(capsys, box, check=True, state="absent")["removed"] == [str(left)] and left.exists()
+    assert answer(capsys, box, state="absent")["changed"] is True
+    assert not left.parent.exists()
+    assert answer(capsys, box, state="absent")["changed"] is False
 
 
 def test_link_that_points_nowhere_is_no_toolkit_for_the_server_and_still_goes(

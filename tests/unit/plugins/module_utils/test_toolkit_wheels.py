@@ -249,3 +249,23 @@ def test_pins_are_exact_and_whole() -> None:
         for one in wheels:
             assert set(one.sha256) == {"x86_64", "aarch64"}
             assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in one.sha256.values())
+
+
+@pytest.mark.usefixtures("copied")
+def test_what_a_killed_run_left_goes_with_the_next_build_and_with_the_toolkit(
+    tmp_path: Path, wheels: list[Wheel], places: Places
+) -> None:
+    home, other = tmp_path / "opt/13.0", tmp_path / "opt/.new-of-somebody"
+    for left in (tmp_path / "opt/.tokforge-new-ab/wheels", other):
+        left.mkdir(parents=True)
+    toolkit_wheels.build(str(home), (13, 0), wheels, places)
+    assert sorted(os.listdir(tmp_path / "opt")) == [".lock", ".new-of-somebody", "13.0"]
+    (tmp_path / "opt/.tokforge-old-cd/home").mkdir(parents=True)
+    assert toolkit_wheels.leftovers(str(home)) == [str(tmp_path / "opt/.tokforge-old-cd")]
+    toolkit_wheels.remove(str(home))
+    assert sorted(os.listdir(tmp_path / "opt")) == [".lock", ".new-of-somebody"]
+    other.rmdir()
+    # Killed before the first one was there.
+    (tmp_path / "opt/.tokforge-new-ef").mkdir()
+    toolkit_wheels.remove(str(home))
+    assert not (tmp_path / "opt").exists()

@@ -47,9 +47,9 @@ CONTAINER = {
 DKMS = f"nvidia/580.95.05, {KERNEL}, x86_64: installed\n"
 
 
-def settle(tmp_path: Path, dpkg: str = "", dkms: str = DKMS, **given: Any) -> dict[str, Any]:
+def settle(tmp_path: Path, dpkg: str = "", dkms: str = DKMS, modinfo: str = "", **given: Any) -> dict[str, Any]:
     def run(command: Sequence[str]) -> tuple[int, str, str]:
-        return 0, dkms if command[0] == "dkms" else dpkg, ""
+        return 0, {"dkms": dkms, "modinfo": modinfo}.get(command[0], dpkg), ""
 
     params = {
         "host": HOST,
@@ -124,6 +124,8 @@ def test_driver_of_a_run_file_is_found_by_its_uninstaller_and_library(tmp_path: 
     (tmp_path / "nvidia-uninstall").touch()
     assert settle(tmp_path, source="runfile")["installed_runfile"] == "580.95.05"
     assert settle(tmp_path, source="runfile")["changes"] is False
+    assert settle(tmp_path, source="runfile", modinfo="Dual MIT/GPL\n")["changes"] is False
+    assert settle(tmp_path, source="runfile", modinfo="NVIDIA\n")["changes"] is True
     with pytest.raises(DriverError, match=r"\.run file has installed"):
         settle(tmp_path)
 

@@ -159,7 +159,7 @@ def test_shared_memory_of_a_real_file_system(tmp_path: Path) -> None:
     told = [line for line in done.stdout.splitlines() if line]
     assert [json.loads(line)["changed"] for line in told[::2]] == [True, False, True]
     assert told[1::2] == ["2048", "2048", "1024"]
-    assert (tmp_path / "fstab").read_text() == ""
+    assert not (tmp_path / "fstab").exists()
 
 
 def test_kernel_package(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,3 +278,49 @@ def test_documentation_names_the_arguments_of_the_module(name: str) -> None:
     documented = yaml.safe_load(module.DOCUMENTATION)
     assert documented["module"] == name
     assert yaml.safe_load(module.EXAMPLES) and yaml.safe_load(module.RETURN)
+
+
+def test_folder_files_go_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = importlib.import_module(f"{PACKAGE}.folder_files")
+    folder = tmp_path / "lib"
+
+    def gone(check: bool = False, **files: str) -> dict[str, Any]:
+        given = {"path": str(folder), "files": files, "state": "absent", "_ansible_check_mode": check}
+        with patch_module_args(given), pytest.raises(SystemExit):
+            module.main()
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
+
+    names = {"a.py": "", "b.py": "", "settings.json": ""}
+    assert gone(**names)["changed"] is False
+    cache = folder / "__pycache__"
+    cache.mkdir(parents=True)
+    for path in (folder / "a.py", folder / "settings.json", folder / "other", cache / "a.cpython-311.pyc"):
+        path.write_text("x\n")
+    told = gone(check=True, **names)
+    assert (told["changed"], told["removed"], (folder / "a.py").exists()) == (True, ["a.py", "settings.json"], True)
+    assert gone(**names)["diff"][0]["before"] == "x\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["other"]
+    assert gone(check=True, **names)["changed"] is False and gone(**names)["changed"] is False
+    (folder / "other").unlink()
+    assert gone(check=True, **names)["changed"] is True and gone(**names)["changed"] is True
+    assert not folder.exists()
+    assert "this is no name of a file" in gone(**{"../x": ""})["msg"]
+
+
+def test_host_tuning_info_refuses_files_of_others(tmp_path: Path, run: Run) -> None:
+    names = ("sys_cpu", "sys_pci", "sys_module", "proc_sys", "proc_cmdline", "proc_cpuinfo", "modprobe_file")
+    paths = {name: str(tmp_path / "none") for name in names}
+    paths.update({name: str(tmp_path / name) for name in ("sysctl_file", "limits_file", "unit_directory")})
+    host = {"kind": "machine", "kernel": "6.1.0", "container": "", "proxmox": ""}
+    assert run("host_tuning_info", host=host, paths=paths)["steps"]["sysctl"]["do"] == "leave"
+    own = "# Written by tokforge.sglang, role host_tuning. Changes made here are lost.\n"
+    (tmp_path / "sysctl_file").write_text(own)
+    assert run("host_tuning_info", host=host, paths=paths)["steps"]["sysctl"]["do"] == "restore"
+    (tmp_path / "unit_directory").mkdir()
+    for file in ("sysctl_file", "limits_file", "unit_directory/tokforge-host.service"):
+        (tmp_path / file).write_text("# of somebody else\n")
+        told = run("host_tuning_info", host=host, paths=paths)
+        assert "was not written by this collection" in told["msg"] and told["path"] == str(tmp_path / file)
+        (tmp_path / file).write_text(own)
+    assert "this is no name" in run("host_tuning_info", host=host, paths=paths, unit="../x")["msg"]

@@ -445,3 +445,15 @@ def test_module_refuses_what_is_no_token(host: Host) -> None:
     answer = host.ansible("iommu=pt quiet")
     assert answer["failed"] and answer["token"] == "iommu=pt quiet" and "not one token" in answer["msg"]
     assert os.listdir(host.folder / "etc/default") == ["grub"]
+
+
+def test_token_that_stood_there_twice_comes_back_to_both_places(host: Host) -> None:
+    before = host.grub.read_text()
+    twice = before.replace("quiet iommu=off", "iommu=off  quiet iommu=on  console=tty0 quiet")
+    assert twice != before
+    host.grub.write_text(twice)
+    host.run("iommu=pt", "nosmt", "quiet")
+    assert "iommu=pt  quiet  console=tty0 nosmt" in host.grub.read_text()
+    host.run("nosmt", state="absent")
+    host.run("iommu=pt", "quiet", state="absent")
+    assert (host.grub.read_text(), host.notes()) == (twice, {})

@@ -120,7 +120,12 @@ def test_kill_between_note_and_write_is_made_good(run: Run, conf: Path, monkeypa
 
 def test_file_that_is_not_there_has_no_binding_but_cannot_get_one(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "102.conf")
+    notes = {lxc_numa.lxc_numa.note_key(path, "lxc.cgroup2.cpuset.cpus"): "of a container that is gone"}
+    previous_values.remember(str(tmp_path / "record"), {**notes, "other": 1})
+    assert not run(path=path, state="absent", check=True)["changed"]
+    assert len(previous_values.read(str(tmp_path / "record"))) == 2
     assert not run(path=path, state="absent")["changed"]
+    assert previous_values.read(str(tmp_path / "record")) == {"other": 1}
     assert run(path=path)["msg"].endswith("No such file or directory; make the container first")
 
 

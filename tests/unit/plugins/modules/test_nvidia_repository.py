@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,20 @@ def test_key_may_be_handed_over(tmp_path: Path) -> None:
     assert have(tmp_path, Apt(), key=KEY, key_url="file:///nowhere")["changed"] is True
 
 
+@pytest.mark.parametrize("armored", [True, False])
+def test_bytes_of_a_key_file_may_be_handed_over(armored: bool, tmp_path: Path) -> None:
+    data = base64.b64decode("".join(KEY.splitlines()[2:-2]))
+    text = base64.b64encode(KEY.encode() if armored else data).decode()
+    have(tmp_path, Apt(), key=text, key_url="file:///nowhere")
+    assert (tmp_path / "keyrings" / "nv.gpg").read_bytes() == data
+
+
+@pytest.mark.parametrize("text", ["<html>404</html>", "PGh0bWw+", "\udc98", "404"])
+def test_what_is_handed_over_and_no_key_is_told(text: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="that was handed over"):
+        have(tmp_path, Apt(), key=text)
+
+
 def test_key_that_cannot_be_fetched_is_told(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="getting the key file:///nowhere"):
         have(tmp_path, Apt(), key_url="file:///nowhere")
@@ -190,7 +205,16 @@ def test_repository_stays_until_its_last_owner_goes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://x/y", "https://", "https://x/y z", "https://x/\nTrusted: yes", "srv/repo", "https://x/?a=b", "cdrom:/x"],
+    [
+        "ftp://x/y",
+        "https://",
+        "https://x/y z",
+        "https://x/\nTrusted: yes",
+        "srv/repo",
+        "https://x/?a=b",
+        "cdrom:/x",
+        "file://srv/x",
+    ],
 )
 def test_address_that_cannot_stand_in_a_source_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="repository's address"):
@@ -202,6 +226,32 @@ def test_password_in_an_address_is_refused_and_not_told(tmp_path: Path) -> None:
         have(tmp_path, Apt(), url="https://me:s3cret@mirror.example.com/x")
     assert "s3cret" not in str(raised.value)
     assert "auth.conf.d" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:/srv/repo", "file:///srv/repo", "https://mirror.example.com", "http://[::1]:80/x"]
+)
+def test_address_of_any_usual_form_is_taken(url: str, tmp_path: Path) -> None:
+    source(tmp_path, url).check()
+    assert f"URIs: {url}/\n".encode() in source(tmp_path, url).text()
+
+
+def test_secrets_of_an_address_that_fails_are_not_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as raised:
+        have(tmp_path, Apt(), key_url="file://me:s3cret@127.0.0.1:1/none.pub?token=t0ken")
+    assert "s3cret" not in str(raised.value) + str(raised.value.facts)
+    assert "t0ken" not in str(raised.value) + str(raised.value.facts)
+    with pytest.raises(SourceError) as raised:
+        have(tmp_path, Apt(), url="https://mirror.example.com/?token=t0ken")
+    assert "t0ken" not in str(raised.value)
+
+
+def test_repository_that_never_was_there_leaves_no_note(tmp_path: Path) -> None:
+    apt = Apt()
+    apt.answer = (100, "", "E: 404\n")
+    with pytest.raises(SourceError):
+        have(tmp_path, apt)
+    assert previous_values.read(str(tmp_path / "record")) == {}
 
 
 def test_what_is_left_empty_is_nvidias_own(tmp_path: Path) -> None:
