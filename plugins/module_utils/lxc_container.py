@@ -26,6 +26,10 @@ AUTO = "auto"
 PCT = "pct"
 LXC = "lxc"
 
+#: When a restart is done: at once; with the machine, which only notes it; or as far as a note says so.
+NOW, LATER, NOTED = "now", "later", "noted"
+HOW = (NOW, LATER, NOTED)
+
 LXC_PATH = "/var/lib/lxc"
 _PVE_PATH = "/etc/pve/lxc"
 #: What a program may take beyond the time that the container has.
@@ -160,6 +164,19 @@ def _pid(info: Mapping[str, str]) -> int:
 def interrupted(one: Container, state: State, record_dir: str) -> bool:
     """Whether a restart of ours stopped it and then did not get to start it. Raises RecordError."""
     return state.word == "stopped" and one.note in previous_values.read(record_dir)
+
+
+def due(one: Container, state: State, how: str, record_dir: str) -> bool:
+    """Whether it is to be restarted, or started, for what was asked (HOW). Raises RecordError."""
+    return (how == NOW and state.running) or (how != LATER and interrupted(one, state, record_dir))
+
+
+def keep_note(one: Container, state: State, how: str, record_dir: str) -> None:
+    """Note of one that runs that it is to run again, or forget it when it does by itself. Raises RecordError."""
+    if state.running and how == LATER:
+        previous_values.remember(record_dir, {one.note: True})
+    elif state.running and how == NOTED:
+        previous_values.forget(record_dir, [one.note])
 
 
 def restart(

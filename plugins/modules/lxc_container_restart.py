@@ -15,7 +15,7 @@ description:
     C(lxc-stop) and C(lxc-start), since a reboot by LXC keeps the old configuration. Runs on the host of the container.
   - A container that does not run stays as it is, unless an earlier run of this module stopped it and was interrupted
     before it could start it. That one is started.
-  - Waits until it runs again as another process. Restarts each time, so guard it with a condition.
+  - Waits until it runs again as another process. V(now) restarts each time, so guard it with a condition.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
 attributes:
@@ -37,6 +37,16 @@ options:
     type: str
     choices: [auto, pct, lxc]
     default: auto
+  how:
+    description:
+      - V(now) restarts it.
+      - V(later) is for the time before its machine is rebooted. It only notes of a container that runs that it is to
+        run again.
+      - V(noted) is for the time after. A container that was noted and did not start with its machine is started. One
+        that did loses its note.
+    type: str
+    choices: [now, later, noted]
+    default: now
   lxc_path:
     description: Directory of the containers of plain LXC.
     type: path
@@ -59,6 +69,11 @@ EXAMPLES = r"""
   tokforge.sglang.lxc_container_restart:
     id: "101"
   when: seen.differences != []
+
+- name: Have it run again after the reboot of its machine
+  tokforge.sglang.lxc_container_restart:
+    id: "101"
+    how: later
 """
 
 RETURN = r"""
@@ -99,7 +114,9 @@ def restart(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         raise lxc_container.ContainerError(
             f"restarting container {one.name}: {state.why}; give the id of a container that is there", id=one.name
         )
-    due = state.running or lxc_container.interrupted(one, state, params["record_dir"])
+    due = lxc_container.due(one, state, params["how"], params["record_dir"])
+    if not due and not check_mode:
+        lxc_container.keep_note(one, state, params["how"], params["record_dir"])
     now = state.word
     if due and check_mode:
         now = "running"
@@ -114,6 +131,7 @@ def main() -> None:
         argument_spec={
             "id": {"type": "str", "required": True},
             "tool": {"type": "str", "choices": ["auto", "pct", "lxc"], "default": lxc_container.AUTO},
+            "how": {"type": "str", "choices": list(lxc_container.HOW), "default": lxc_container.NOW},
             "lxc_path": {"type": "path", "default": lxc_container.LXC_PATH},
             "timeout_s": {"type": "int", "default": 120},
             "record_dir": {"type": "path", "default": previous_values.RECORD_DIR},

@@ -31,6 +31,9 @@ LEFT_OUT = {
     "/srv/proxmox/calls",
     "/srv/proxmox/proc",
     "/srv/proxmox/run",
+    # Mounted from this machine.
+    "/srv/hardware",
+    "/srv/hardware.py",
     "/srv/repository",
     # Random bytes for the next boot, and when timers ran.
     "/var/lib/systemd/random-seed",

@@ -193,3 +193,31 @@ def test_restart_that_takes_too_long_may_stop_it_yet(tmp_path: Path) -> None:
     with pytest.raises(ContainerError, match="took more"):
         lxc_container.restart(PVE, RUNNING, 5, str(tmp_path), hangs, found)
     assert lxc_container.interrupted(PVE, STOPPED, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "noted", "due", "left"),
+    [
+        ("now", RUNNING, False, True, False),
+        ("now", STOPPED, False, False, False),
+        ("now", STOPPED, True, True, True),
+        # Before its machine is rebooted: one that runs is noted, one that does not stays as it is.
+        ("later", RUNNING, False, False, True),
+        ("later", STOPPED, False, False, False),
+        # After it: one that did not come back is started, one that did loses the note.
+        ("noted", STOPPED, True, True, True),
+        ("noted", STOPPED, False, False, False),
+        ("noted", RUNNING, True, False, False),
+        ("noted", RUNNING, False, False, False),
+    ],
+)
+def test_container_that_ran_before_a_reboot_runs_after_it(
+    how: str, state: State, noted: bool, due: bool, left: bool, tmp_path: Path
+) -> None:
+    record = str(tmp_path / "record")
+    if noted:
+        previous_values.remember(record, {PVE.note: True})
+    assert lxc_container.due(PVE, state, how, record) is due
+    if not due:
+        lxc_container.keep_note(PVE, state, how, record)
+    assert (PVE.note in previous_values.read(record)) is left
