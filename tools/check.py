@@ -47,7 +47,8 @@ CONDITIONS: dict[str, Callable[[], bool]] = {
 class Check:
     """One part: its name, its group, its command line, and programs and CONDITIONS without which it is skipped.
 
-    `beside`: it runs beside the parts that follow, and its output is shown when it has ended.
+    `beside`: it runs beside the parts that follow, when the one beside them before it has ended. Its output is shown at
+    its end.
     """
 
     name: str
@@ -131,9 +132,9 @@ def run(check: Check, env: Mapping[str, str]) -> Outcome:
 
 
 def run_all(checks: Sequence[Check], env: Mapping[str, str]) -> list[Outcome]:
-    """Run the parts one after another, but for those that run beside the ones that follow."""
-    with ThreadPoolExecutor(max_workers=max(1, len(checks))) as threads:
-        begun = [threads.submit(run, check, env) if check.beside else run(check, env) for check in checks]
+    """Run the parts one after another, and beside them, also one after another, those that are to run so."""
+    with ThreadPoolExecutor(max_workers=1) as lane:
+        begun = [lane.submit(run, check, env) if check.beside else run(check, env) for check in checks]
         return [one if isinstance(one, Outcome) else one.result() for one in begun]
 
 

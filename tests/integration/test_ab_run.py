@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from experimenting import BASE_ARGS, SUPERVISORD, Site, with_releases
+from full_only import IN_FULL
 
 pytestmark = pytest.mark.skipif(not SUPERVISORD.exists(), reason=f"{SUPERVISORD} is not there")
 
@@ -21,6 +22,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.end()
 
 
+@IN_FULL
 def test_true_difference_is_found_and_what_served_before_serves_again(site: Site) -> None:
     asked = {
         "sglang_experiment_kind": "ab",

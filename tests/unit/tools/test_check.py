@@ -80,6 +80,15 @@ def test_part_that_runs_beside_others_does_not_keep_them_waiting_and_is_shown_wh
     assert "\nwhole\n" in capfd.readouterr().out.split("=== second")[1]
 
 
+def test_parts_beside_others_run_one_after_another(tmp_path: Path) -> None:
+    line = "import pathlib, sys, time\npathlib.Path(sys.argv[1]).open('a').write(sys.argv[2])\ntime.sleep(0.2)\n"
+    line += "pathlib.Path(sys.argv[1]).open('a').write(sys.argv[2])"
+    order = tmp_path / "order"
+    parts = [check.Check(name, "x", (sys.executable, "-c", line, str(order), name), beside=True) for name in "ab"]
+    check.run_all(parts, ENV)
+    assert order.read_text() == "aabb"
+
+
 def test_last_line_counts_passed_failed_skipped() -> None:
     outcomes = [
         check.Outcome(part("a"), "passed", "", 1.0),
