@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -128,7 +128,7 @@ def look(
     verdict = startup.judge(report, world, expectation, process, quiet, request.stall_timeout_s)
     blamed = verdict.failure.rank if verdict.failure else ""
     if dead and blamed not in dead and (report.failure is None or report.consequence):
-        verdict = _with_dead_rank(verdict, dead)
+        verdict = _with_dead_rank(verdict, dead, report.broke)
     if memory.cold is None or startup_log.ARGUMENTS not in report.main:
         # What the launcher says of the tuning results comes a moment after the first look.
         memory.cold = _is_cold(report, expectation, memory.watch, _on_cpu(request, report))
@@ -382,13 +382,18 @@ def compute_capability(
 # --- the result ------------------------------------------------------------------------------------------------------
 
 
-def _with_dead_rank(verdict: startup.Verdict, dead: Mapping[str, str]) -> startup.Verdict:
-    tag, how = next(iter(sorted(dead.items())))
-    reason = startup_failure.RANK_DEAD
+def _with_dead_rank(verdict: startup.Verdict, dead: Mapping[str, str], broke: Collection[str]) -> startup.Verdict:
+    """The failure of a start whose rank is gone. The main process ends the others within a moment: of several that are
+    gone at one look, one that did not say that it broke off is named, and all of them are shown.
+    """
+    tag = min(dead, key=lambda one: (one in broke, one))
+    how, reason = dead[tag], startup_failure.RANK_DEAD
     state = verdict.ranks.get(tag)
     stage = state.stage if state else verdict.stage
     stage = "cuda_graphs" if stage == "autotuned" else stage
-    failure = Failure(reason, tag, stage, (f"{how}, which was rank {tag}",), HINTS[reason])
+    order = [tag, *sorted(set(dead) - {tag})]
+    excerpt = tuple(f"{dead[one]}, which was rank {one}" for one in order)
+    failure = Failure(reason, tag, stage, excerpt, HINTS[reason])
     return replace(verdict, state=startup.FAILED, failure=failure, detail=f"{reason} in {tag}: {how}")
 
 

@@ -561,7 +561,10 @@ def test_rank_that_is_stopped_stalls_the_start_and_rank_that_is_killed_ends_it(s
         one.caused_at = 0.0
         found = one.until_over("kv_cache", lambda: os.kill(one.rank("TP1"), signal.SIGKILL))
         assert one.since_cause_s < starting.WITHIN_S
-        assert (found["state"], found["failure"]["reason"], found["failure"]["rank"]) == ("failed", "rank_dead", "TP1")
+        assert (found["state"], found["failure"]["reason"]) == ("failed", "rank_dead")
+        # On a busy machine the main process may have ended the other rank too by the time of the look.
+        told = f"rank {found['failure']['rank']} {' '.join(found['failure']['excerpt'])}"
+        assert "rank TP1" in told, found["failure"]
 
 
 def test_server_that_is_killed_and_server_whose_port_is_taken_fail_within_seconds(start: Callable[..., Start]) -> None:
@@ -624,7 +627,8 @@ def test_report_tells_what_was_measured(serving: Rollout, tmp_path: Path) -> Non
     fastest = max(point["output_tok_s"] for point in serving.facts()["latest"]["points"])
     # From a hundred on without a decimal.
     assert (f"{fastest:,.0f}" if fastest >= 100 else f"{fastest:.1f}") in page
-    assert "no_such_backend" in page
+    # Only when a sweep was made before.
+    assert ("no_such_backend" in page) is bool(serving.facts().get("sweeps"))
     assert "http://" not in page.replace("http://www.w3.org/", "")
     again = serving.run("report.yml", sglang_report_dir=str(tmp_path / "report"))
     assert again.counts["changed"] == 0, again.output

@@ -23,7 +23,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, start_history, startup_look, startup_work
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    proc,
+    start_history,
+    startup,
+    startup_look,
+    startup_work,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.ranks import World
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import ServiceError
@@ -623,3 +629,13 @@ def test_driver_that_hangs_is_given_up(log: Path) -> None:
         raise subprocess.TimeoutExpired(command, timeout_s)
 
     assert startup_look.compute_capability(tool) is None and startup_work.gpu_busy(tool) is None
+
+
+def test_of_several_dead_ranks_one_that_said_nothing_is_named_and_all_are_shown() -> None:
+    verdict = startup.Verdict(startup.STARTING, "kv_cache", "", (), (), {}, None, {}, ())
+    dead = {"TP0": "process 10 is gone", "TP1": "process 11 is gone"}
+    found = startup_look._with_dead_rank(verdict, dead, frozenset({"TP0"})).failure
+    assert found and (found.rank, found.reason) == ("TP1", "rank_dead")
+    assert found.excerpt == ("process 11 is gone, which was rank TP1", "process 10 is gone, which was rank TP0")
+    silent = startup_look._with_dead_rank(verdict, dead, frozenset()).failure
+    assert silent and silent.rank == "TP0" and "which was rank TP1" in silent.excerpt[1]
