@@ -104,8 +104,8 @@ def test_gpus_without_peer_access_copy_by_way_of_the_host(libraries: Path) -> No
 
 def test_copy_that_hangs_ends_at_the_limit_and_is_named(libraries: Path) -> None:
     began = time.monotonic()
-    seen = run(libraries, "hang", limit_s=2)
-    assert time.monotonic() - began < 8
+    seen = run(libraries, "hang", limit_s=5)
+    assert time.monotonic() - began < 20
     assert (seen["hung"], seen["pairs"], seen["error"]) == ("a copy from GPU 0 to GPU 1", [], "")
     failed = failures(seen)
     assert list(failed) == ["test_copies_between_gpus_end_and_arrive"]
