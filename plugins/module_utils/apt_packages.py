@@ -90,8 +90,11 @@ class Packages:
             **transaction.as_dict(),
         }
 
-    def take_away(self, refuse: Iterable[str], check: bool) -> dict[str, Any]:
-        """Purge what the notes say that `bring` brought; what changed. Raises SimulationError and RecordError."""
+    def take_away(self, refuse: Iterable[str], check: bool, keep_needed: bool = False) -> dict[str, Any]:
+        """Purge what the notes say that `bring` brought; what changed. Raises SimulationError and RecordError.
+
+        :param keep_needed: leave all of it when other packages need it, instead of refusing.
+        """
         notes = previous_values.read(self.record_dir)
         before = self._noted(notes, "package")
         asked = self._noted(notes, "asked")
@@ -100,7 +103,7 @@ class Packages:
         gone = [name for name in new if name in asked or driver_packages.is_driver(name)]
         transaction = Transaction()
         if new:
-            gone, transaction = self._removal(gone, new)
+            gone, transaction = self._removal(gone, new, keep_needed)
             apt_simulation.refuse(transaction, refuse, gone)
         held = self._hold([], check)
         pinned = self.pin.differs(kept=False)
@@ -119,7 +122,7 @@ class Packages:
             **transaction.as_dict(),
         }
 
-    def _removal(self, gone: list[str], new: list[str]) -> tuple[list[str], Transaction]:
+    def _removal(self, gone: list[str], new: list[str], keep_needed: bool) -> tuple[list[str], Transaction]:
         """What to purge, and what apt would do: with what came along as long as nobody else needs or wants it."""
         automatic = set(self.apt.run(["apt-mark", "showauto"])[1].split())
         whole = sorted({*gone, *(name for name in new if name in automatic)})
@@ -128,6 +131,8 @@ class Packages:
             others = [one.name for one in transaction.removes if driver_packages.bare(one.name) not in names]
             if not others:
                 return names, transaction
+        if keep_needed:
+            return [], Transaction()
         raise SimulationError(
             f"taking away {', '.join(gone)}: {', '.join(others)} would go too, and nothing notes that they came along; "
             "remove those first, or leave the packages",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import driver_packages
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 KERNEL = "kernel"
 MODULE = "kernel_module"
@@ -42,12 +43,8 @@ _TELLING = re.compile(r"(E: .*| [a-z0-9][a-z0-9+.:-]+ : .*| {5,}\S.*)")
 _SHOWN_LINES = 12
 
 
-class SimulationError(Exception):
+class SimulationError(HostError):
     """apt cannot do what is asked, or what it would do is refused; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import apt_run, signing_key
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 from ansible_collections.tokforge.sglang.plugins.module_utils.url_password import holds_password, shown
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -29,12 +29,8 @@ _TROUBLE = ("E:", "Err:", "W: Failed to fetch", "W: GPG error", "W: Some index f
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
-class SourceError(Exception):
+class SourceError(HostError):
     """The repository cannot be used; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

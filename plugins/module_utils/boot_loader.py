@@ -22,9 +22,10 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import containers, kernel_cmdline, shell_assignments
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 from ansible_collections.tokforge.sglang.plugins.module_utils.kernel_cmdline import GRUB, KERNEL
 from ansible_collections.tokforge.sglang.plugins.module_utils.shell_assignments import Assignment
 
@@ -39,12 +40,8 @@ _MAX_BYTES = 1 << 20
 _COMMANDS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin")
 
 
-class BootLoaderError(Exception):
+class BootLoaderError(HostError):
     """Where the command line is cannot be told, or it cannot be edited there; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

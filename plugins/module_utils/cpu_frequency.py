@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import host_cpus, previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 SYS_CPU = "/sys/devices/system/cpu"
 #: Notes of what was there before are `cpu_governor/<policy name>`.
@@ -39,12 +40,8 @@ _MOST_BYTES = 65536
 Write = Callable[[str, str], None]
 
 
-class FrequencyError(Exception):
+class FrequencyError(HostError):
     """Governor or preference cannot be read or set; the text says where, why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import driver_packages
 from ansible_collections.tokforge.sglang.plugins.module_utils.cuda_driver import branch_of
 from ansible_collections.tokforge.sglang.plugins.module_utils.driver_packages import CLOSED, OPEN
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 REPOSITORY = "repository"
 RUNFILE = "runfile"
@@ -28,12 +29,8 @@ _MODULE_TYPE_FROM = 560
 _VERSION = re.compile(r"[0-9]{3,4}\.[0-9]{1,3}(\.[0-9]{1,3})?")
 
 
-class DriverError(Exception):
+class DriverError(HostError):
     """The host cannot have the driver that is asked for; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -267,7 +264,8 @@ def _kernel_warnings(host: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     return (
         f"which kernel starts next cannot be told ({host.get('next_kernel_why') or 'nothing says'}), so only for the "
-        f"running one, {host['kernel']}, headers and module are checked",
+        f"running one, {host['kernel']}, headers and module are checked; have the boot loader's setting name the "
+        "kernel, or run gpu_driver with tasks_from verify after a reboot",
     )
 
 

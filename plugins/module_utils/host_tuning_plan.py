@@ -26,6 +26,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     sysctl_parameters,
     tuned_profile,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 SET, RESTORE, LEAVE = "set", "restore", "leave"
 PRESENT, ABSENT = "present", "absent"
@@ -39,14 +40,15 @@ CMDLINE_KEY = "kernel_cmdline/"
 TOKEN_KEY = "host_tuning_token/"  # noqa: S105 (a key of a note)
 #: Noted while an energy preference is asked for, since the governor's note does not tell which of the two was.
 PREFERENCE_KEY = "host_tuning_energy_preference"
+#: Notes of units that the role made are `host_tuning_unit/<name>`.
+UNIT_KEY = "host_tuning_unit/"
 
 
-class TuningError(Exception):
+_IN_VMS = f"the driver {pcie_config.VFIO} gives them to virtual machines"
+
+
+class TuningError(HostError):
     """What is asked for makes no sense; the text says why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Host:
     tuned_installed: bool
     apt_has_tuned: Callable[[], bool]
     modprobe_before: modprobe_options.Options = field(default_factory=dict)
+    #: Addresses of PCI devices that virtual machines have.
+    given_to_vms: Sequence[str] = ()
     #: Whether there is a file of ours with kernel parameters, which a host has without notes when these were lost.
     has_sysctl_file: bool = False
 
@@ -130,6 +134,11 @@ def decide(settings: Settings, host: Host, notes: Mapping[str, Any], paths: Path
     for name in ("cpu", "sysctl", "cmdline", "modprobe", "acs", "read_request", "kernel_package"):
         plan.steps.setdefault(name, {"do": LEAVE})
     return plan
+
+
+def earlier_units(notes: Mapping[str, Any], unit: str) -> list[str]:
+    """Names of units of ours that have another name than the one that is asked for now."""
+    return sorted(key[len(UNIT_KEY) :] for key in notes if key.startswith(UNIT_KEY) and key != UNIT_KEY + unit)
 
 
 def iommu_tokens(mode: str, vendor: str) -> list[str]:
@@ -266,6 +275,12 @@ def _acs(settings: Settings, host: Host, notes: Mapping[str, Any], plan: Plan) -
     if asked and not host.gpus:
         plan.skip("access control services off", "there is no NVIDIA GPU on the PCI bus, so no bridge is above one")
         asked = False
+    given = [gpu for gpu in host.gpus if gpu in host.given_to_vms]
+    if asked and given:
+        why = f"{_IN_VMS}, and these services keep virtual machines apart"
+        plan.skip(f"access control services off above {', '.join(given)}", why)
+        # With none left, what is noted is put back.
+        asked = len(given) < len(host.gpus)
     plan.steps["acs"] = {"do": _do(asked, _any_key(notes, pcie_acs.KEY))}
 
 
@@ -283,12 +298,20 @@ def _read_request(settings: Settings, host: Host, notes: Mapping[str, Any], plan
         if not devices:
             plan.skip(f"PCI Express read requests of {size} bytes", "there is no NVIDIA GPU on the PCI bus")
     devices = list(dict.fromkeys(devices))
+    given = [device for device in devices if device in host.given_to_vms]
+    if given:
+        plan.skip(f"PCI Express read requests of {size} bytes of {', '.join(given)}", _IN_VMS)
+    devices = [device for device in devices if device not in given]
     noted = {
         key[len(prefix) :]
         for key in notes
         for prefix in (pcie_config.KEY, pcie_config.READ_ONLY_KEY)
         if key.startswith(prefix)
     }
+    kept = [device for device in host.given_to_vms if pcie_config.KEY + device in notes]
+    if kept:
+        plan.skip(f"putting back PCI Express read requests of {', '.join(kept)}", _IN_VMS)
+    noted.difference_update(host.given_to_vms)
     drop = sorted(noted - set(devices))
     plan.steps["read_request"] = {
         "do": _do(bool(devices), bool(noted)),

@@ -22,7 +22,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 KERNEL = "kernel"
 GRUB = "grub"
@@ -82,12 +83,8 @@ SEVERAL: Mapping[str, Callable[[str], str]] = {
 }
 
 
-class CmdlineError(Exception):
+class CmdlineError(HostError):
     """A command line or a token cannot be understood or written; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

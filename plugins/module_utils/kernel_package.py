@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 PIN = "/etc/kernel/proxmox-boot-pin"
 #: Notes are `kernel_package/<package>` (whether it was held) and `kernel_pin` (the release that was pinned, or null).
@@ -33,12 +34,8 @@ _SHOWN_LINES = 10
 Run = Callable[[Sequence[str]], tuple[int, str]]
 
 
-class KernelPackageError(Exception):
+class KernelPackageError(HostError):
     """A kernel package cannot be held or pinned; the text says why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ namespace (setrlimit(2)). In most containers nobody has; pam_limits then only wr
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import own_file
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 #: Items of limits.conf(5) with a soft and a hard limit.
 ITEMS = (
@@ -39,12 +39,8 @@ _LINES = {
 _CAP_SYS_RESOURCE = 1 << 24
 
 
-class LimitError(Exception):
+class LimitError(HostError):
     """What is asked for is no limit; the text says what is."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -82,13 +78,8 @@ def overridden(limits: Mapping[str, Any], file: str) -> list[Later]:
     pam_limits reads them in the order of their names and takes the last line of a user (pam_limits(8)). Lines for a
     user or a group are more exact than ours, and meant so.
     """
-    folder, own = os.path.split(file)
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     found = []
-    for name in names:
-        if not name.endswith(".conf") or name <= own:
-            continue
-        path = os.path.join(folder, name)
+    for path in own_file.later_files(file):
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
                 text = stream.read(1 << 20)

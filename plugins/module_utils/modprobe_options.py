@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import own_file, previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 FILE = "/etc/modprobe.d/tokforge-host.conf"
 SYS_MODULE = "/sys/module"
@@ -39,12 +40,8 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 Options = dict[str, dict[str, str]]
 
 
-class OptionsError(Exception):
+class OptionsError(HostError):
     """Options cannot be understood, written or taken over; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -208,18 +205,8 @@ def _read(path: str) -> str | None:
 
 def _check_later_files(options: Options, file: str, directories: Sequence[str]) -> None:
     """Raises OptionsError when a file that comes after ours sets one of the parameters to something else."""
-    own = os.path.basename(file)
-    seen: dict[str, str] = {}
-    for folder in (os.path.dirname(file), *directories):
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith(".conf") and name > own:
-                seen.setdefault(name, os.path.join(folder, name))
-    for name in sorted(seen):
-        text = _read(seen[name]) or ""
+    for path in own_file.later_files(file, directories):
+        text = _read(path) or ""
         for number, line in enumerate(text.replace("\\\n", "  ").splitlines(), 1):
             words = line.split()
             if len(words) < 3 or words[0] != "options":
@@ -231,10 +218,10 @@ def _check_later_files(options: Options, file: str, directories: Sequence[str]) 
                 wanted = options.get(module, {}).get(parameter)
                 if wanted is not None and not _same(wanted, value.strip('"')):
                     raise OptionsError(
-                        f"setting parameter {parameter} of kernel module {module} to {wanted} in {file}: {seen[name]} "
+                        f"setting parameter {parameter} of kernel module {module} to {wanted} in {file}: {path} "
                         f"line {number} comes later and sets it to {value}; remove it there",
                         module=module,
                         parameter=parameter,
-                        file=seen[name],
+                        file=path,
                         line=number,
                     )

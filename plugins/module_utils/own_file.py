@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from collections.abc import Iterable
 
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 HEADER = "# Written by tokforge.sglang, role host_tuning. Changes made here are lost.\n"
 
 
-class OwnFileError(Exception):
+class OwnFileError(HostError):
     """A file of ours cannot be read or written; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 def read(path: str) -> str | None:
@@ -38,6 +35,24 @@ def read(path: str) -> str | None:
             path=path,
         )
     return data.decode("utf-8", "replace")
+
+
+def later_files(path: str, directories: Iterable[str] = ()) -> list[str]:
+    """Files that are read after ours: those in its directory and the others whose names end in .conf and sort behind.
+
+    A name counts once, in the first directory that has it, as for systemd-sysctl and modprobe.
+    """
+    folder, own = os.path.split(path)
+    seen: dict[str, str] = {}
+    for each in (folder, *directories):
+        try:
+            names = os.listdir(each)
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith(".conf") and name > own:
+                seen.setdefault(name, os.path.join(each, name))
+    return [seen[name] for name in sorted(seen)]
 
 
 def write(path: str, text: str | None) -> None:

@@ -7,7 +7,8 @@
 With them a bridge sends what one GPU wants of another up to the root complex instead of across. All of the bits of the
 ACS Control Register (PCI Express Base Specification, 7.7.11.3) are cleared, on root ports and on switch ports alike:
 one port that redirects is enough for the detour (NCCL documentation, "PCI Access Control Services (ACS)"). Bridges that
-have no GPU below them are never touched, since the register also keeps devices of virtual machines apart.
+have no GPU of the host below them are never touched, since the register also keeps devices of virtual machines apart:
+GPUs that are given to one are left out, and a bridge above both is refused.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`changed` is about the bridges, not about our notes."""
+    """`changed` is about the bridges, not about our notes. `given` are devices that a virtual machine has."""
 
     changed: bool
     devices: tuple[str, ...]
     entries: tuple[Entry, ...]
+    given: tuple[str, ...] = ()
 
 
 def gpus(sys_pci: str) -> list[str]:
@@ -78,10 +80,21 @@ def gpus(sys_pci: str) -> list[str]:
 
 
 def above(sys_pci: str, devices: Iterable[str]) -> list[Bridge]:
-    """The bridges above devices, each once, from the root down. Raises PciError."""
+    """The bridges above devices of the host, each once, from the root down; devices of virtual machines are left out.
+
+    Raises PciError, also when one of the bridges has a device of a virtual machine below it too.
+    """
+    given = pcie_config.given_to_vms(sys_pci)
     addresses = [pcie_config.normalised(device) for device in devices]
-    found = [bridge for address in addresses for bridge in pcie_config.bridges_of(sys_pci, address)]
-    return [bridge_of(sys_pci, address) for address in dict.fromkeys(found)]
+    ours: dict[str, str] = {}
+    for address in addresses:
+        if address not in given:
+            ours.update({bridge: address for bridge in pcie_config.bridges_of(sys_pci, address) if bridge not in ours})
+    for other in given:
+        for bridge in pcie_config.bridges_of(sys_pci, other):
+            if bridge in ours:
+                raise _shared(bridge, ours[bridge], other)
+    return [bridge_of(sys_pci, address) for address in ours]
 
 
 def bridge_of(sys_pci: str, address: str) -> Bridge:
@@ -103,19 +116,22 @@ def present(
 ) -> Outcome:
     """Clear the control register of all bridges above devices, with None those above all NVIDIA GPUs.
 
-    All are looked at before the first is changed. Raises PciError and RecordError.
+    What is noted of a bridge that has a device of a virtual machine below it by now is put back. All are looked at
+    before the first is changed. Raises PciError and RecordError.
     """
     asked = gpus(sys_pci) if devices is None else [pcie_config.normalised(device) for device in devices]
+    given = pcie_config.given_to_vms(sys_pci)
     bridges = above(sys_pci, asked)
     to_set = [bridge for bridge in bridges if bridge.control is not None and bridge.control.control != _OFF]
     for bridge in to_set:
         _check_writable(sys_pci, bridge.address)
+    notes = previous_values.read(record_dir) if to_set or given else {}
+    lost = {bridge for device in given for bridge in pcie_config.bridges_of(sys_pci, device)}
+    entries = _put_back(sorted(lost), notes, sys_pci, record_dir, check_mode, write)
     if to_set and not check_mode:
-        notes = previous_values.read(record_dir)
         stale = [KEY + each.address for each in to_set if _is_stale(each, notes, record_dir)]
         previous_values.forget(record_dir, stale)
         previous_values.remember(record_dir, {KEY + each.address: _note(each) for each in to_set})
-    entries: list[Entry] = []
     for bridge in bridges:
         before = bridge.control.control if bridge.control else None
         if bridge.control is None:
@@ -126,7 +142,8 @@ def present(
             if not check_mode:
                 _apply(bridge, bridge.control, _OFF, sys_pci, write, entries)
             entries.append(Entry(bridge.address, before, _OFF, SET))
-    return _outcome(asked, entries)
+    left_out = tuple(device for device in asked if device in given)
+    return _outcome([device for device in asked if device not in given], entries, left_out)
 
 
 def absent(sys_pci: str, record_dir: str, check_mode: bool, write: Write = pcie_config.write_bytes) -> Outcome:
@@ -135,6 +152,14 @@ def absent(sys_pci: str, record_dir: str, check_mode: bool, write: Write = pcie_
     noted = sorted(key[len(KEY) :] for key in notes if key.startswith(KEY))
     if noted and not os.path.isdir(os.path.join(sys_pci, "devices")):
         raise PciError(f"looking for PCI devices in {sys_pci}/devices: no such directory; mount /sys", path=sys_pci)
+    return _outcome((), _put_back(noted, notes, sys_pci, record_dir, check_mode, write))
+
+
+def _put_back(
+    addresses: Sequence[str], notes: Mapping[str, Any], sys_pci: str, record_dir: str, check_mode: bool, write: Write
+) -> list[Entry]:
+    """Put back what is noted of those bridges, and forget it. All are looked at before the first is changed."""
+    noted = [address for address in addresses if KEY + address in notes]
     entries: list[Entry] = []
     steps: list[tuple[Bridge, pcie_config.AccessControl, int]] = []
     for address in noted:
@@ -157,7 +182,7 @@ def absent(sys_pci: str, record_dir: str, check_mode: bool, write: Write = pcie_
         entries.append(Entry(bridge.address, control.control, value, RESTORED))
     if not check_mode:
         previous_values.forget(record_dir, [KEY + address for address in noted])
-    return _outcome((), sorted(entries, key=lambda entry: entry.address))
+    return sorted(entries, key=lambda entry: entry.address)
 
 
 def described(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -259,5 +284,16 @@ def _refused(path: str, address: str, error: OSError) -> PciError:
     return PciError(f"setting access control in {path}: {error.strerror}; {remedy}", device=address)
 
 
-def _outcome(devices: Sequence[str], entries: Sequence[Entry]) -> Outcome:
-    return Outcome(any(entry.before != entry.after for entry in entries), tuple(devices), tuple(entries))
+def _shared(bridge: str, ours: str, other: str) -> PciError:
+    return PciError(
+        f"switching off access control of the bridge {bridge}: below it are {ours}, which this host uses, and {other}, "
+        f"which {pcie_config.VFIO} gives to a virtual machine, and without it they are not kept apart; leave access "
+        "control unchanged on this host, or let the host or virtual machines have both",
+        bridge=bridge,
+        host_device=ours,
+        vm_device=other,
+    )
+
+
+def _outcome(devices: Sequence[str], entries: Sequence[Entry], given: tuple[str, ...] = ()) -> Outcome:
+    return Outcome(any(entry.before != entry.after for entry in entries), tuple(devices), tuple(entries), given)

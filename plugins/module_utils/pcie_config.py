@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 SYS_PCI = "/sys/bus/pci"
 #: What Max_Read_Request_Size can be, in bytes, in the order of its encodings 0 to 5. 6 and 7 are reserved.
@@ -34,6 +35,10 @@ READ_ONLY_KEY = "pcie_read_request_read_only/"
 
 SET, ALREADY, READ_ONLY = "set", "already", "unchanged_readonly"
 RESTORED, NOT_OURS, GONE = "restored", "not_ours", "gone"
+#: Of a device that a virtual machine has.
+GIVEN = "given_to_vm"
+#: Driver of devices that are given to virtual machines.
+VFIO = "vfio-pci"
 
 _ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"
 _HOST_BRIDGE = r"pci[0-9a-f]{4,8}:[0-9a-f]{2}"
@@ -51,12 +56,8 @@ _RESET, _BRIDGE_TO_PCI = 0x8000, 7
 Write = Callable[[str, int, bytes], None]
 
 
-class PciError(Exception):
+class PciError(HostError):
     """A PCI device cannot be read or set; the text says which, why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -277,15 +278,27 @@ def bridges_of(sys_pci: str, address: str) -> tuple[str, ...]:
     return bridges_above(os.path.realpath(os.path.join(sys_pci, "devices", address)))
 
 
+def given_to_vms(sys_pci: str) -> list[str]:
+    """Addresses of the devices that are given to virtual machines, those that vfio-pci drives, in order."""
+    folder = os.path.join(sys_pci, "devices")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [name for name in names if _driver(os.path.join(folder, name)) == VFIO]
+
+
 def present(
     devices: Iterable[str], size: int, sys_pci: str, record_dir: str, check_mode: bool, write: Write = write_bytes
 ) -> Outcome:
     """Set Max_Read_Request_Size to `size` bytes. All devices are looked at before the first is changed.
 
-    A device that was seen to ignore a write is not written again while it reads the same.
+    A device that was seen to ignore a write is not written again while it reads the same. One that a virtual machine
+    has is neither read nor written: it may be powered down, and its settings are the business of its machine.
     Raises PciError and RecordError.
     """
-    controls = [device_control(of_device(sys_pci, address)) for address in _each(devices)]
+    asked, given = _each(devices), given_to_vms(sys_pci)
+    controls = [device_control(of_device(sys_pci, address)) for address in asked if address not in given]
     notes = previous_values.read(record_dir)
     to_set = [control for control in controls if control.read_request != size and not _ignores(control, notes)]
     for control in to_set:
@@ -313,22 +326,30 @@ def present(
             after = _apply(control, size, sys_pci, write, entries, may_ignore=True)
             _learn(control, after, notes, record_dir)
             entries.append(Entry(control.address, before, after, size, SET if after == size else READ_ONLY))
-    return _outcome(entries)
+    entries += [Entry(address, None, None, None, GIVEN) for address in asked if address in given]
+    return _outcome(sorted(entries, key=lambda entry: asked.index(entry.address)))
 
 
 def absent(
     devices: Iterable[str] | None, sys_pci: str, record_dir: str, check_mode: bool, write: Write = write_bytes
 ) -> Outcome:
-    """Put back what is noted of the devices, of all with None, and forget it. Raises PciError and RecordError."""
+    """Put back what is noted of the devices, of all with None, and forget it. Raises PciError and RecordError.
+
+    What is noted of a device that a virtual machine has is kept, so that it is put back once the host has it again.
+    """
     notes = previous_values.read(record_dir)
     noted = [key[len(KEY) :] for key in notes if key.startswith(KEY)]
     marked = [key[len(READ_ONLY_KEY) :] for key in notes if key.startswith(READ_ONLY_KEY)]
     asked = _each(devices if devices is not None else sorted({*noted, *marked}))
     if asked and not os.path.isdir(os.path.join(sys_pci, "devices")):
         raise PciError(f"looking for PCI devices in {sys_pci}/devices: no such directory; mount /sys", path=sys_pci)
+    given = given_to_vms(sys_pci)
     entries: list[Entry] = []
     steps: list[tuple[Control, int]] = []
     for address in asked:
+        if address in given:
+            entries.append(Entry(address, None, None, None, GIVEN))
+            continue
         if not os.path.lexists(os.path.join(sys_pci, "devices", address)):
             entries.append(Entry(address, None, None, None, GONE))
             continue
@@ -347,7 +368,8 @@ def absent(
         after = size if check_mode or before == size else _apply(control, size, sys_pci, write, entries)
         entries.append(Entry(control.address, before, after, size, RESTORED))
     if not check_mode:
-        previous_values.forget(record_dir, [prefix + address for address in asked for prefix in (KEY, READ_ONLY_KEY)])
+        done = [address for address in asked if address not in given]
+        previous_values.forget(record_dir, [prefix + address for address in done for prefix in (KEY, READ_ONLY_KEY)])
     return _outcome(sorted(entries, key=lambda entry: asked.index(entry.address)))
 
 
@@ -381,6 +403,14 @@ def _each(devices: Iterable[str]) -> list[str]:
 
 def _config(sys_pci: str, address: str) -> str:
     return os.path.join(sys_pci, "devices", address, "config")
+
+
+def _driver(folder: str) -> str:
+    """The driver of a device, empty without one."""
+    try:
+        return os.path.basename(os.readlink(os.path.join(folder, "driver")))
+    except OSError:
+        return ""
 
 
 def _key(control: Control) -> str:

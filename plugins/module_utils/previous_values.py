@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import file_lock
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 FILE = "previous.json"
 RECORD_DIR = "/var/lib/tokforge/host"
@@ -25,12 +26,8 @@ SCHEMA_VERSION = 1
 _LOCK_WAIT_S = 60.0
 
 
-class RecordError(Exception):
+class RecordError(HostError):
     """The notes cannot be read or written; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 def read(record_dir: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import previous_values
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 FSTAB = "/etc/fstab"
 MOUNT_POINT = "/dev/shm"  # noqa: S108 (the mount point, not a file in it)
@@ -44,12 +45,8 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 Measure = Callable[[str], int]
 
 
-class SharedMemoryError(Exception):
+class SharedMemoryError(HostError):
     """The size cannot be read or set; the text says where, why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 #: The name of an assignment that may be one of anything.
 ANY = "*"
 
 
-class ShellError(Exception):
+class ShellError(HostError):
     """A file that no shell reads; the text says where and why. `facts` go beside the message."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

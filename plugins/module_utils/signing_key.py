@@ -18,7 +18,8 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any
+
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 MAX_BYTES = 1_000_000
 
@@ -31,12 +32,8 @@ _END = "-----END PGP PUBLIC KEY BLOCK-----"
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}")
 
 
-class KeyFileError(Exception):
+class KeyFileError(HostError):
     """The file is not the one key that is asked for; the text says what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 def normal_fingerprint(text: str) -> str:

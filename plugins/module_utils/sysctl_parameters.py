@@ -21,6 +21,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import own_file, previous_values
 from ansible_collections.tokforge.sglang.plugins.module_utils.cpu_frequency import write_value
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 PROC_SYS = "/proc/sys"
 FILE = "/etc/sysctl.d/99-tokforge-host.conf"
@@ -34,12 +35,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_:@+-]+)+")
 _LINE = re.compile(r"(-?)\s*([^=\s][^=]*?)\s*=\s*(.*)")
 
 
-class ParameterError(Exception):
+class ParameterError(HostError):
     """A parameter cannot be read or set; the text says which, why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -247,26 +244,16 @@ def _set(entry: Entry, proc_sys: str) -> None:
 
 def _check_later_files(wanted: Mapping[str, str], paths: Paths) -> None:
     """Raises ParameterError when a file that comes after ours sets one of the parameters to something else."""
-    own = os.path.basename(paths.file)
-    seen: dict[str, str] = {}
-    for folder in (os.path.dirname(paths.file), *paths.directories):
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith(".conf") and name > own:
-                seen.setdefault(name, os.path.join(folder, name))
-    for file in sorted(seen):
-        for number, pattern, value in _assignments(seen[file]):
+    for file in own_file.later_files(paths.file, paths.directories):
+        for number, pattern, value in _assignments(file):
             for name in wanted:
                 # A pattern counts only for what no line names, and ours is named.
                 if pattern == name and value != wanted[name]:
                     raise ParameterError(
-                        f"setting kernel parameter {name} to {wanted[name]} in {paths.file}: {seen[file]} line "
+                        f"setting kernel parameter {name} to {wanted[name]} in {paths.file}: {file} line "
                         f"{number} comes later and sets it to {value}; remove that line",
                         name=name,
-                        file=seen[file],
+                        file=file,
                         line=number,
                     )
 

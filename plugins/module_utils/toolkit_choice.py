@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     compat_releases,
@@ -23,6 +22,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     toolkit_wheels,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.cuda_toolkit import Toolkit, Version
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 AUTO = "auto"
 REPOSITORY = "repository"
@@ -37,12 +37,8 @@ VERSIONS: tuple[Version, ...] = ((12, 8), (12, 9), (13, 0))
 _COMPILER = ("cuda-nvcc-{}", "cuda-cccl-{}")
 
 
-class ToolkitError(Exception):
+class ToolkitError(HostError):
     """A toolkit cannot be had as asked; `facts` holds what was known."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

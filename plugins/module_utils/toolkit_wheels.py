@@ -22,10 +22,10 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import cuda_toolkit, file_lock, pip_settings
 from ansible_collections.tokforge.sglang.plugins.module_utils.cuda_toolkit import Toolkit, Version
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_file import read_object
 
 #: Written last, into a toolkit that is complete.
@@ -47,12 +47,8 @@ _LOCK_WAIT_S = 3600.0
 NEEDED_BYTES = 2_400_000_000
 
 
-class WheelError(Exception):
+class WheelError(HostError):
     """A toolkit cannot be built from wheels; `facts` holds what was known."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import own_file, previous_values
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 CONFIG = "/etc/tuned"
 ADM = "/usr/sbin/tuned-adm"
@@ -27,6 +28,8 @@ NEW_SYSTEM_PROFILES = "/usr/lib/tuned/profiles"
 UNIT = "tuned.service"
 #: The note of what was there before: installed, enabled, running, profile, mode.
 KEY = "tuned"
+#: Notes of files of ours are `tuned_profile/<path>`.
+FILE_KEY = "tuned_profile/"
 
 _AUTO = "auto"
 _MANUAL = "manual"
@@ -36,12 +39,8 @@ _SHOWN_LINES = 10
 Run = Callable[[Sequence[str]], tuple[int, str]]
 
 
-class TunedError(Exception):
+class TunedError(HostError):
     """TuneD cannot be set; the text says why and what to do."""
-
-    def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,8 @@ def present(name: str, governor: str, paths: Paths, check_mode: bool, run: Run) 
     include = first.profile if first.installed and first.profile != name else ""
     old, text = own_file.read(file), rendered(governor, include)
     after = State(True, True, True, name, _MANUAL)
-    changed = old != text or before != after
+    earlier = _earlier(file, paths)
+    changed = old != text or before != after or _any_there(earlier)
     if not check_mode and not before.installed:
         raise TunedError(
             f"setting TuneD's profile: {paths.adm} is not there; install the package tuned", path=paths.adm
@@ -146,6 +146,7 @@ def present(name: str, governor: str, paths: Paths, check_mode: bool, run: Run) 
     if changed and not check_mode:
         if noted is None:
             previous_values.remember(paths.record_dir, {KEY: before.plain})
+        previous_values.remember(paths.record_dir, {FILE_KEY + file: True})
         own_file.write(file, text)
         if not before.running:
             # Started without a profile it would choose one, and set what that says, before it hears of ours.
@@ -160,6 +161,7 @@ def present(name: str, governor: str, paths: Paths, check_mode: bool, run: Run) 
                 f"{'running' if found.running else 'not running'}; look at /var/log/tuned/tuned.log",
                 **found.plain,
             )
+        _remove(earlier, paths)
     return Outcome(changed, before, after, file, old, text)
 
 
@@ -176,19 +178,38 @@ def absent(name: str, paths: Paths, check_mode: bool, run: Run) -> Outcome:
     old = own_file.read(file)
     after = noted if noted.installed else State(before.installed)
     remove = not noted.installed and before.installed
+    earlier = _earlier(file, paths)
     if not check_mode:
         if before.installed:
-            _switch_back(before, noted, name, paths, run)
-        own_file.write(file, None)
-        if os.path.isdir(os.path.dirname(file)) and not os.listdir(os.path.dirname(file)):
-            shutil.rmtree(os.path.dirname(file))
+            ours = {name, *(os.path.basename(os.path.dirname(each)) for each in earlier)}
+            _switch_back(before, noted, ours, paths, run)
+        _remove([file, *earlier], paths)
         if not remove:
             previous_values.forget(paths.record_dir, [KEY])
-    changed = old is not None or (before.installed and before != after)
+    changed = old is not None or _any_there(earlier) or (before.installed and before != after)
     return Outcome(changed, before, after, file, old, None, remove)
 
 
-def _switch_back(before: State, noted: State, name: str, paths: Paths, run: Run) -> None:
+def _earlier(file: str, paths: Paths) -> list[str]:
+    """Files of ours from before the profile had the name that it has now."""
+    noted = (key[len(FILE_KEY) :] for key in previous_values.read(paths.record_dir) if key.startswith(FILE_KEY))
+    return sorted(each for each in noted if each != file)
+
+
+def _any_there(files: Iterable[str]) -> bool:
+    return any(own_file.read(each) is not None for each in files)
+
+
+def _remove(files: Sequence[str], paths: Paths) -> None:
+    """Remove files of ours with their directories, and forget them."""
+    for file in files:
+        own_file.write(file, None)
+        if os.path.isdir(os.path.dirname(file)) and not os.listdir(os.path.dirname(file)):
+            shutil.rmtree(os.path.dirname(file))
+    previous_values.forget(paths.record_dir, [FILE_KEY + file for file in files])
+
+
+def _switch_back(before: State, noted: State, ours: Collection[str], paths: Paths, run: Run) -> None:
     if before.running:
         # A running TuneD puts back what the profile changed when it switches; one that is stopped did so then.
         if not noted.installed or not noted.profile:
@@ -198,7 +219,7 @@ def _switch_back(before: State, noted: State, name: str, paths: Paths, run: Run)
                 run,
                 [paths.adm, "auto_profile"] if noted.mode == _AUTO else [paths.adm, "profile", *noted.profile.split()],
             )
-    elif before.profile == name:
+    elif before.profile in ours:
         _activate(paths, noted.profile, noted.mode)
     if before.running and not noted.running:
         _do(run, [paths.systemctl, "stop", UNIT])

@@ -81,6 +81,10 @@ options:
       - With V(false) holds that this module noted are taken off.
     type: bool
     default: false
+  keep_needed:
+    description: With O(state=absent), whether packages stay that others need by now. With V(false) that is a failure.
+    type: bool
+    default: false
   record_dir:
     description: Directory for the notes of what was there before.
     type: path
@@ -182,10 +186,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import apt_run, previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils import apt_run
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_packages import Packages
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_pin import Pin
-from ansible_collections.tokforge.sglang.plugins.module_utils.apt_simulation import SimulationError
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def settle(params: dict[str, Any], check: bool, run: apt_run.Run) -> dict[str, Any]:
@@ -195,7 +199,7 @@ def settle(params: dict[str, Any], check: bool, run: apt_run.Run) -> dict[str, A
     ours = Packages(apt, params["owner"], params["record_dir"], pin)
     if params["state"] == "present":
         return ours.bring(params["packages"], params["also"], params["refuse"], params["hold"], check)
-    return ours.take_away(params["refuse"], check)
+    return ours.take_away(params["refuse"], check, params["keep_needed"])
 
 
 def shown(result: dict[str, Any]) -> dict[str, str]:
@@ -223,6 +227,7 @@ def main() -> None:
                 "default": [],
             },
             "hold": {"type": "bool", "default": False},
+            "keep_needed": {"type": "bool", "default": False},
             "record_dir": {"type": "path", "default": "/var/lib/tokforge/host"},
             "apt_options": {"type": "list", "elements": "str", "default": []},
         },
@@ -230,7 +235,7 @@ def main() -> None:
     )
     try:
         result = settle(module.params, module.check_mode, apt_run.run_apt)
-    except (SimulationError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result, **({"diff": shown(result)} if module._diff else {}))
 

@@ -133,8 +133,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     previous_values,
     toolkit_choice,
     toolkit_provide,
-    toolkit_wheels,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def main() -> None:
@@ -169,7 +169,7 @@ def main() -> None:
     params: dict[str, Any] = module.params
     try:
         result = toolkit_provide.run(params, module.check_mode, dict(os.environ))
-    except (toolkit_choice.ToolkitError, toolkit_wheels.WheelError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     except OSError as error:
         where = error.filename or params["home"] or params["record_dir"]

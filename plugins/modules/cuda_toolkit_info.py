@@ -148,6 +148,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import previous_values, toolkit_choice, toolkit_plan
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def main() -> None:
@@ -170,7 +171,7 @@ def main() -> None:
     params: dict[str, Any] = module.params
     try:
         result = toolkit_plan.plan(params)
-    except (toolkit_choice.ToolkitError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(changed=False, **result)
 

@@ -141,6 +141,12 @@ boot:
   returned: success
   type: dict
   sample: {}
+earlier_units:
+  description: Names of units that the role made before O(unit) had the name that it has now.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 not_here:
   description: What is asked for and cannot be done on this host.
   returned: success
@@ -183,6 +189,7 @@ notes:
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -191,9 +198,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     cpu_frequency,
     host_tuning_check,
     host_tuning_plan,
-    kernel_cmdline,
-    kernel_package,
-    login_limits,
     modprobe_options,
     own_file,
     pcie_acs,
@@ -204,6 +208,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     sysctl_parameters,
     tuned_profile,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 #: Where things are on a running system.
 PATHS = {
@@ -223,20 +228,6 @@ PATHS = {
     "tuned_config": tuned_profile.CONFIG,
     "unit_directory": "/etc/systemd/system",
 }
-ERRORS = (
-    cpu_frequency.FrequencyError,
-    host_tuning_plan.TuningError,
-    kernel_cmdline.CmdlineError,
-    kernel_package.KernelPackageError,
-    login_limits.LimitError,
-    modprobe_options.OptionsError,
-    own_file.OwnFileError,
-    pcie_config.PciError,
-    previous_values.RecordError,
-    shared_memory.SharedMemoryError,
-    sysctl_parameters.ParameterError,
-    tuned_profile.TunedError,
-)
 
 
 def apt_has_tuned() -> bool:
@@ -246,7 +237,7 @@ def apt_has_tuned() -> bool:
     return status == 0 and bool(lines) and lines[0] not in ("", "(none)")
 
 
-def look(params: dict[str, Any], paths: dict[str, str]) -> host_tuning_plan.Host:
+def look(params: dict[str, Any], paths: dict[str, str], units: Sequence[str]) -> host_tuning_plan.Host:
     """What was seen of the host, as the plan takes it. Raises FrequencyError and OwnFileError.
 
     Files that the role writes or removes as a whole are looked at too, so that none of somebody else gets lost.
@@ -254,7 +245,8 @@ def look(params: dict[str, Any], paths: dict[str, str]) -> host_tuning_plan.Host
     host = params["host"]
     machine = host["kind"] != host_tuning_plan.CONTAINER
     own_file.read(paths["limits_file"])
-    own_file.read(os.path.join(paths["unit_directory"], f"{params['unit']}.service"))
+    for unit in units:
+        own_file.read(os.path.join(paths["unit_directory"], f"{unit}.service"))
     try:
         with open(paths["proc_cpuinfo"], encoding="utf-8", errors="replace") as stream:
             cpuinfo = stream.read(65536)
@@ -267,6 +259,7 @@ def look(params: dict[str, Any], paths: dict[str, str]) -> host_tuning_plan.Host
         cpu_vendor=host_tuning_plan.cpu_vendor(cpuinfo),
         policies=cpu_frequency.look(paths["sys_cpu"]) if machine and os.path.isdir(paths["sys_cpu"]) else (),
         gpus=pcie_acs.gpus(paths["sys_pci"]) if machine else (),
+        given_to_vms=pcie_config.given_to_vms(paths["sys_pci"]) if machine else (),
         tuned_installed=os.path.exists(paths["tuned_adm"]),
         apt_has_tuned=apt_has_tuned,
         modprobe_before=modprobe_options.in_file(own_file.read(paths["modprobe_file"]) if machine else None),
@@ -275,7 +268,7 @@ def look(params: dict[str, Any], paths: dict[str, str]) -> host_tuning_plan.Host
 
 
 def run(params: dict[str, Any]) -> dict[str, Any]:
-    """What the module returns. Raises what is in ERRORS."""
+    """What the module returns. Raises HostError."""
     paths = {**PATHS, **{name: str(value) for name, value in params["paths"].items()}}
     record_dir, unit = params["record_dir"], params["unit"]
     settings = host_tuning_plan.Settings(**(params["settings"] or {}))
@@ -283,10 +276,12 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
         raise host_tuning_plan.TuningError(
             f"naming the unit {unit[:60]!r}: this is no name; use letters, digits and -, without .service", unit=unit
         )
+    notes = previous_values.read(record_dir)
+    earlier = host_tuning_plan.earlier_units(notes, unit)
     plan = host_tuning_plan.decide(
         settings,
-        look(params, paths),
-        previous_values.read(record_dir),
+        look(params, paths, [unit, *earlier]),
+        notes,
         host_tuning_plan.Paths(paths["sys_cpu"], paths["sys_pci"], record_dir, paths["shm"]),
     )
     same = (
@@ -311,6 +306,7 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
         "changed": False,
         "steps": plan.steps,
         "boot": plan.boot,
+        "earlier_units": earlier,
         "not_here": plan.skipped,
         "wrong": [each.text for each in found.wrong(params["after_reboot"])],
         "pending": [*found.pending(params["after_reboot"]), *still],
@@ -355,7 +351,7 @@ def main() -> None:
     )
     try:
         result = run(module.params)
-    except ERRORS as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

@@ -230,7 +230,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.boot_loader import BootLoaderError, Choice, Place
-from ansible_collections.tokforge.sglang.plugins.module_utils.kernel_cmdline import CmdlineError, Unit
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
+from ansible_collections.tokforge.sglang.plugins.module_utils.kernel_cmdline import Unit
 
 SHOWN_LINES = 15
 
@@ -533,7 +534,7 @@ def main() -> None:
     )
     try:
         made, result = settle(module.params, module.check_mode, boot_loader.Disk(), run_command.run)
-    except (BootLoaderError, CmdlineError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     for warning in result.pop("warnings", []):
         module.warn(warning)

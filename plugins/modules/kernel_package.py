@@ -66,6 +66,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import kernel_package, previous_values, run_command
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def main() -> None:
     )
     try:
         result = run(module.params, module.check_mode)
-    except (kernel_package.KernelPackageError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

@@ -98,7 +98,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import own_file, previous_values, sysctl_parameters
+from ansible_collections.tokforge.sglang.plugins.module_utils import previous_values, sysctl_parameters
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def main() -> None:
     )
     try:
         result = run(module.params, module.check_mode)
-    except (sysctl_parameters.ParameterError, own_file.OwnFileError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

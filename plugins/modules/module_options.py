@@ -113,10 +113,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     modprobe_options,
-    own_file,
     previous_values,
     run_command,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def main() -> None:
     )
     try:
         result = run(module.params, module.check_mode)
-    except (modprobe_options.OptionsError, own_file.OwnFileError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

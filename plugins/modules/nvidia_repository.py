@@ -156,7 +156,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     url_password,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.apt_source import Source, SourceError
-from ansible_collections.tokforge.sglang.plugins.module_utils.driver_plan import DriverError
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def key_of(params: dict[str, Any], source: Source) -> bytes:
@@ -299,7 +299,7 @@ def main() -> None:
             result = have(params, source, module.check_mode, apt_run.run_apt)
         else:
             result = drop(params, source, module.check_mode)
-    except (DriverError, SourceError, signing_key.KeyFileError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     diff = result.pop("diff")
     module.exit_json(file=source.file, keyring=source.keyring, **result, **({"diff": diff} if module._diff else {}))

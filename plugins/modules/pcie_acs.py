@@ -14,7 +14,10 @@ description:
   - Clears the ACS Control Register of every bridge above the devices, root ports and switch ports alike, and reads it
     back. Bridges with none of the devices below them are never touched.
   - GPUs below one root complex then reach each other without the detour over it. Devices below these bridges are no
-    longer kept apart from each other, so do not use it where they belong to different virtual machines.
+    longer kept apart from each other.
+  - Devices that the driver C(vfio-pci) gives to a virtual machine are left out, and a bridge above both such a device
+    and one of O(devices) is a failure before anything is changed. A bridge that was switched off, and has such a device
+    below it by now, is put back. A device that is given away only when its machine starts is not known before.
   - What the registers were is noted in O(record_dir) before the first change, and O(state=absent) puts it back.
   - What is set is lost when the machine starts again.
 extends_documentation_fragment:
@@ -76,6 +79,12 @@ devices:
   type: list
   elements: str
   sample: ["0000:41:00.0", "0000:42:00.0"]
+given_to_vms:
+  description: Devices that are left out, since C(vfio-pci) gives them to a virtual machine. Empty with O(state=absent).
+  returned: success
+  type: list
+  elements: str
+  sample: []
 bridges:
   description: The bridges, from the root down. On a failure those that were done until then.
   returned: success, and when a bridge could not be set
@@ -96,7 +105,8 @@ bridges:
       sample: "0000"
     status:
       description:
-        - With O(state=off) V(set), V(already) or V(no_acs) for a bridge without access control services.
+        - With O(state=off) V(set), V(already) or V(no_acs) for a bridge without access control services. Those of
+          O(state=absent) for one that is above a device of a virtual machine by now.
         - With O(state=absent) V(restored), V(not_ours) when another bridge has the address by now, V(gone) when none.
       type: str
       sample: set
@@ -111,6 +121,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import pcie_acs, pcie_config, previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -121,6 +132,7 @@ def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     return {
         "changed": outcome.changed,
         "devices": list(outcome.devices),
+        "given_to_vms": list(outcome.given),
         "bridges": pcie_acs.described(outcome.entries),
         "diff": {
             "before_header": header,
@@ -144,7 +156,7 @@ def main() -> None:
     )
     try:
         result = run(module.params, module.check_mode)
-    except (pcie_config.PciError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

@@ -17,6 +17,7 @@ description:
   - The specification lets a device that makes no large requests of its own, such as a port of a switch, ignore the
     write. That is reported as C(unchanged_readonly) and is no failure.
   - What the size was is noted in O(record_dir) before the first change, and O(state=absent) puts it back.
+  - A device that the driver C(vfio-pci) gives to a virtual machine is left as it is, and what is noted of it stays.
   - A larger size is not a faster device. NVIDIA recommends 4096 bytes for network adapters; for GPUs no gain is known.
     Measure it.
   - What is set is lost when the machine starts again or the device is reset.
@@ -94,7 +95,7 @@ devices:
       type: str
       sample: "0000:c1:00.0"
     before:
-      description: Size before, in bytes. Null when there is no such device, or it has no such size.
+      description: Size before, in bytes. Null when there is no such device, it has no such size, or it is not read.
       type: int
       sample: 512
     after:
@@ -107,6 +108,7 @@ devices:
       sample: 4096
     status:
       description:
+        - V(given_to_vm) of a device that is left to a virtual machine.
         - With O(state=present) V(set), V(already) or V(unchanged_readonly).
         - With O(state=absent) V(restored), V(not_ours) when nothing is noted of this device, V(gone) when there is no
           such device.
@@ -123,6 +125,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import pcie_config, previous_values
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def main() -> None:
     )
     try:
         result = run(module.params, module.check_mode)
-    except (pcie_config.PciError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

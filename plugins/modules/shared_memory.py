@@ -78,6 +78,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import previous_values, run_command, shared_memory
+from ansible_collections.tokforge.sglang.plugins.module_utils.host_error import HostError
 
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def main() -> None:
     )
     try:
         result = run(module.params, module.check_mode)
-    except (shared_memory.SharedMemoryError, previous_values.RecordError) as error:
+    except HostError as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

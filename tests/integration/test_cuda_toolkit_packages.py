@@ -11,26 +11,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import own_root
 import pytest
+from full_only import IN_FULL
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import cuda_toolkit
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-OVERLAY = """
-set -e
-mount -t tmpfs tmpfs "$1"
-mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-mount --rbind /proc "$1/root/proc"
-mount --rbind /dev "$1/root/dev"
-exec chroot "$1/root" "$2" -c "$3"
-"""
 ALTERNATIVE = {
     "postinst": '#!/bin/sh\n[ "$1" != configure ] || update-alternatives --install /usr/local/cuda cuda {} 130\n',
     "prerm": '#!/bin/sh\n[ "$1" != remove ] || update-alternatives --remove cuda {}\n',
@@ -59,19 +51,8 @@ PACKAGES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-def overlay_works() -> bool:
-    """Whether a process may have a root of its own over this machine's."""
-    needed = ("unshare", "chroot", "apt-ftparchive", "dpkg-deb", "gpg", "update-alternatives")
-    if os.geteuid() != 0 or not all(map(shutil.which, needed)):
-        return False
-    probe = ["unshare", "-m", "--propagation", "private", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
-
-
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TOKFORGE_TEST_FULL") != "1" or not overlay_works(),
-    reason="needs make test-full, root, mounts and apt's tools",
-)
+TOOLS = ("apt-ftparchive", "dpkg-deb", "gpg", "update-alternatives")
+pytestmark = [IN_FULL, pytest.mark.skipif(not own_root.works(*TOOLS), reason="needs root, mounts and apt's tools")]
 
 
 def content(name: str, version: str) -> str:
@@ -207,13 +188,8 @@ def run(folder: Path, repository: Repository, *runs: tuple[dict[str, object], li
     }
     (folder / "told.json").write_text(json.dumps(told))
     (folder / "inside.py").write_text(INSIDE)
-    (folder / "overlay").mkdir()
-    inside = f"exec {sys.executable} {folder}/inside.py {folder}/told.json"
-    own_mounts = ["unshare", "-m", "--propagation", "private"]
-    command = [*own_mounts, "sh", "-c", OVERLAY, "sh", f"{folder}/overlay", "sh", inside]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads(done.stdout.partition("RESULTS")[2])
+    said = own_root.run(folder, [sys.executable, f"{folder}/inside.py", f"{folder}/told.json"])
+    results = json.loads(said.partition("RESULTS")[2])
     return [After(**one) for one in results]
 
 

@@ -151,6 +151,31 @@ def test_container_gets_its_limits_and_nothing_of_the_kernel_is_touched(host: Tu
     assert (done.changed, done.pending, host.calls(), host.notes()) == (1, [], [], {})
 
 
+def test_unit_with_another_name_replaces_the_one_before(host: TunedHost) -> None:
+    folder = host.root / "etc/systemd/system"
+
+    def units() -> list[str]:
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.service"))
+
+    def both(name: str) -> list[str]:
+        return [f"multi-user.target.wants/{name}.service", f"{name}.service"]
+
+    run(host, cpu_governor="performance", unit="earlier")
+    host.put("etc/systemd/system/other.service", "[Unit]\n")
+    assert units() == sorted([*both("earlier"), "other.service"])
+    predicted = run(host, "--check", cpu_governor="performance", unit="later")
+    assert units() == sorted([*both("earlier"), "other.service"])
+    done = run(host, cpu_governor="performance", unit="later")
+    assert not done.failed, done.text
+    assert done.changed == predicted.changed > 0
+    assert units() == sorted([*both("later"), "other.service"])
+    assert [key for key in host.notes() if key.startswith("host_tuning_unit/")] == ["host_tuning_unit/later"]
+
+    gone = run(host, state="absent", unit="last")
+    assert not gone.failed, gone.text
+    assert (units(), host.notes()) == (["other.service"], {})
+
+
 def test_what_cannot_be_done_fails_and_names_what_there_is(host: TunedHost) -> None:
     refused = run(host, "--check", cpu_governor="ondemand")
     assert refused.failed and "performance" in refused.text and "schedutil" in refused.text

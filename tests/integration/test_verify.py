@@ -158,7 +158,9 @@ def test_stopped_server_fails_the_playbook(deployment: Deployment) -> None:
     deployment.stop()
     done = play(deployment)
     assert done.returncode == 2
-    assert "running: nothing" in done.stdout
+    told = " ".join(done.stdout.split())
+    assert f"running: nothing, current: {deployment.root}/releases/1; see at the end of" in told
+    assert f"{deployment.root}/log/server.log why a server ended, and deploy again" in told
 
 
 def test_stopped_server_fails_what_it_must_and_no_more(deployment: Deployment) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 
-def test_server_runs_the_current_release(seen: dict[str, Any]) -> None:
+def test_server_runs_the_current_release(asked: dict[str, Any], seen: dict[str, Any]) -> None:
     assert seen["current"], "no current release: deploy first"
     running = {process["release"] for process in seen["processes"]}
-    assert running == {seen["current"]}, f"running: {sorted(running) or 'nothing'}, current: {seen['current']}"
+    said = f"running: {', '.join(sorted(running)) or 'nothing'}, current: {seen['current']}"
+    log = f"{asked['sglang_root']}/log/server.log"
+    assert running == {seen["current"]}, f"{said}; see at the end of {log} why a server ended, and deploy again"
 
 
 def test_port_is_open_only_where_asked(asked: dict[str, Any], seen: dict[str, Any]) -> None:

@@ -66,6 +66,8 @@ def set_access_control(where: dict[str, str]) -> None:
     """Access control services of the bridges above GPUs."""
     acs = core("pcie_acs")
     outcome = acs.present(None, where["sys_pci"], where["record_dir"], False)
+    for device in outcome.given:
+        say(f"access control services above {device}: left, a virtual machine has it")
     for entry in outcome.entries:
         say(f"access control services of {entry.address}: {entry.status}")
 
@@ -90,12 +92,7 @@ def set_read_requests(asked: dict[str, Any], where: dict[str, str]) -> list[str]
 def apply(settings: dict[str, Any], wait_s: float = WAIT_S) -> list[str]:
     """Set everything that is asked; gives what failed."""
     where = {name: str(settings[name]) for name in ("sys_cpu", "sys_pci", "record_dir")}
-    errors = (
-        core("cpu_frequency").FrequencyError,
-        core("pcie_config").PciError,
-        core("previous_values").RecordError,
-        OSError,
-    )
+    errors = (core("host_error").HostError, OSError)
     failed: list[str] = []
     for name in ("cpu", "acs", "read_request"):
         if name not in settings:

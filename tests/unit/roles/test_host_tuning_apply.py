@@ -149,6 +149,20 @@ def test_what_fails_does_not_keep_the_rest_from_being_set(host: Host) -> None:
     assert host.governors() == ["schedutil", "schedutil"]
 
 
+def test_gpu_of_a_virtual_machine_is_left_out_and_told(host: Host) -> None:
+    host.device("0000:80:01.1", "pci0000:80", 0x1022, "0x060400", 0x1D)
+    host.device("0000:81:00.0", "pci0000:80/0000:80:01.1", 0x10DE, "0x030000", None)
+    (host.root / "pci/devices/0000:81:00.0/driver").symlink_to("../../drivers/vfio-pci")
+    told = host.run(acs="off", read_request={"devices": ["gpus"], "bytes": 4096}).splitlines()
+    assert told == [
+        "access control services above 0000:81:00.0: left, a virtual machine has it",
+        f"access control services of {PORT}: set",
+        f"read request of {GPU}: set",
+        "read request of 0000:81:00.0: given_to_vm",
+    ]
+    assert (host.register("0000:80:01.1", 0x106), host.register("0000:81:00.0", 0x68)) == (0x1D, 0x2810)
+
+
 def test_nothing_asked_is_nothing_done(host: Host) -> None:
     assert host.run() == ""
     assert not (host.root / "record").exists()

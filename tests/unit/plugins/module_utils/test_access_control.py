@@ -56,6 +56,10 @@ class Bus:
         if not link.is_symlink():
             link.symlink_to(os.path.relpath(path, link.parent))
 
+    def give(self, address: str) -> None:
+        """Have a virtual machine have a device."""
+        (self.folder / "bus/devices" / address / "driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
+
     def control(self, address: str) -> int:
         found = pcie_config.access_control(pcie_config.of_device(self.pci, address))
         assert found is not None
@@ -185,6 +189,52 @@ def test_damaged_note_is_an_error_and_nothing_is_written(bus: Bus, note: Any) ->
         with pytest.raises(PciError, match="is not as this collection notes it"):
             step()
     assert bus.writes == []
+
+
+def test_gpu_of_a_virtual_machine_is_left_out_with_the_bridges_above_it(bus: Bus) -> None:
+    bus.add("0000:81:00.1", f"pci0000:80/{APART}", 0x10DE, "0x030200", None)
+    bus.give("0000:81:00.1")
+    # Another driver is none of a virtual machine.
+    (bus.folder / "bus/devices" / GPU / "driver").symlink_to("../../drivers/nvidia")
+    done = bus.off()
+    assert (done.devices, done.given) == ((GPU, SECOND), ("0000:81:00.1",))
+    assert [(entry.address, entry.status) for entry in done.entries] == [(PORT, "set"), (UP, "no_acs"), (DOWN, "set")]
+    assert bus.control(APART) == 0x1D and f"pcie_acs/{APART}" not in bus.notes()
+    named = bus.off(["0000:81:00.1"])
+    assert (named.changed, named.devices, named.given, named.entries) == (False, (), ("0000:81:00.1",), ())
+    assert pcie_acs.above(bus.pci, ["0000:81:00.1"]) == []
+
+
+@pytest.mark.parametrize("given", [SECOND, "0000:42:01.0"])
+def test_bridge_above_a_device_of_a_virtual_machine_and_a_gpu_of_the_host_is_refused(bus: Bus, given: str) -> None:
+    # The second shares with the GPU only the bridges further up.
+    bus.add("0000:42:01.0", f"pci0000:40/{PORT}/{UP}", 0x15B3, "0x020000", None)
+    bus.give(given)
+    for check in (True, False):
+        with pytest.raises(PciError, match="leave access control unchanged on this host") as failed:
+            bus.off(check=check)
+        assert failed.value.facts == {"bridge": PORT, "host_device": GPU, "vm_device": given}
+        assert all(each in str(failed.value) for each in (PORT, GPU, given, "vfio-pci"))
+    assert (bus.writes, bus.notes()) == ([], {})
+
+
+def test_bridge_that_was_switched_off_before_its_gpu_was_given_away_is_put_back(bus: Bus) -> None:
+    bus.off([GPU, NIC])
+    bus.give(GPU)
+    bus.give(SECOND)
+    bus.writes.clear()
+    predicted = bus.off([NIC], check=True)
+    assert (bus.writes, bus.control(PORT), len(bus.notes())) == ([], 0, 3)
+    done = bus.off([NIC])
+    assert done == predicted
+    assert [(entry.address, entry.after, entry.status) for entry in done.entries] == [
+        (PORT, 0x1D, "restored"),
+        (DOWN, 0x5D, "restored"),
+        (APART, 0, "already"),
+    ]
+    assert [bus.control(each) for each in (PORT, DOWN, APART)] == [0x1D, 0x5D, 0]
+    assert list(bus.notes()) == [f"pcie_acs/{APART}"]
+    assert not bus.off([NIC]).changed
 
 
 def test_lines_show_only_what_has_the_register(bus: Bus) -> None:

@@ -326,6 +326,20 @@ def test_removal_that_would_take_more_is_refused(tmp_path: Path) -> None:
     assert previous_values.read(str(tmp_path / "record"))
 
 
+@pytest.mark.parametrize("needed", [True, False])
+def test_what_others_need_stays_when_that_is_asked_for(tmp_path: Path, needed: bool) -> None:
+    host = Host()
+    bring(host, tmp_path)
+    host.there["ollama"] = "1"
+    host.needed_by = {"libcuda1": "ollama"} if needed else {}
+    there = dict(host.there)
+    told = packages(host, tmp_path).take_away([], check=False, keep_needed=True)
+    assert (told["changed"], bool(told["removes"])) == (not needed, not needed)
+    assert host.there == (there if needed else {"ollama": "1"})
+    # What stays is not ours any more.
+    assert previous_values.read(str(tmp_path / "record")) == {}
+
+
 def test_package_that_was_there_before_is_kept_and_told(tmp_path: Path) -> None:
     host = Host({"libcuda1": V})
     previous_values.remember(str(tmp_path / "record"), {"gpu_driver/package/libcuda1": "535.1-1"})

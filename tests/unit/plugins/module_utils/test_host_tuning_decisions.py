@@ -112,6 +112,39 @@ def test_machine_without_gpus_skips_what_is_for_them() -> None:
     assert plan.steps["read_request"]["devices"] == [GPU, NIC]
 
 
+def test_units_with_another_name_are_earlier_ones() -> None:
+    notes = {"host_tuning_unit/b": True, "host_tuning_unit/now": True, "host_tuning_unit/a": True, "tuned": {}}
+    assert host_tuning_plan.earlier_units(notes, "now") == ["a", "b"]
+    assert host_tuning_plan.earlier_units({}, "now") == []
+
+
+def test_gpus_of_virtual_machines_are_left_out_and_told() -> None:
+    mixed = dataclasses.replace(MACHINE, gpus=(GPU, "0000:44:00.0"), given_to_vms=(NIC, "0000:44:00.0"))
+    asked = Settings(acs="off", pcie_read_request=4096, pcie_devices=("gpus", NIC))
+    notes = {f"pcie_read_request/{NIC}": {}, "pcie_read_request_read_only/0000:44:00.0": {}}
+    plan = plan_of(asked, mixed, noted=notes)
+    assert plan.steps["acs"] == {"do": "set"}
+    assert plan.steps["read_request"] == {"do": "set", "devices": [GPU], "bytes": 4096, "drop": []}
+    why = "the driver vfio-pci gives them to virtual machines"
+    assert plan.skipped == [
+        {
+            "what": "access control services off above 0000:44:00.0",
+            "why": f"{why}, and these services keep virtual machines apart",
+        },
+        {"what": f"PCI Express read requests of 4096 bytes of 0000:44:00.0, {NIC}", "why": why},
+        {"what": f"putting back PCI Express read requests of {NIC}", "why": why},
+    ]
+
+
+def test_host_whose_gpus_are_all_given_away_gets_its_bridges_put_back() -> None:
+    given = dataclasses.replace(MACHINE, given_to_vms=(GPU,))
+    plan = plan_of(Settings(acs="off", pcie_read_request=512), given, noted={"pcie_acs/0000:40:01.1": {}})
+    assert (plan.steps["acs"], plan.steps["read_request"]["do"], plan.boot) == ({"do": "restore"}, "leave", {})
+    assert plan_of(Settings(acs="off"), given).steps["acs"] == {"do": "leave"}
+    # Not asked for: nothing to tell.
+    assert plan_of(Settings(), given).skipped == []
+
+
 @pytest.mark.parametrize(
     ("manager", "installed", "apt", "noted", "tuned", "install", "update"),
     [

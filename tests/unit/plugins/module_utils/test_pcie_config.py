@@ -547,3 +547,27 @@ def test_device_whose_config_is_no_file_is_an_error(bus: Bus) -> None:
     (bus.pci / "devices" / GPU / "config").mkdir(parents=True)
     with pytest.raises(PciError, match="Is a directory; run as root"):
         bus.present(4096)
+
+
+def test_device_of_a_virtual_machine_is_neither_read_nor_written_and_its_note_is_kept(bus: Bus) -> None:
+    other = "0000:c2:00.0"
+    for address in (GPU, other):
+        bus.add(address)
+    bus.present(4096, GPU)
+    note = bus.notes()
+    link = bus.pci / "devices" / GPU / "driver"
+    link.symlink_to("../../drivers/vfio-pci")
+    bus.add(GPU, b"\xff" * 4096)
+    bus.writes.clear()
+    assert pcie_config.given_to_vms(str(bus.pci)) == [GPU]
+    done = bus.present(1024, GPU, other)
+    assert told(done) == [(GPU, None, None, None, "given_to_vm"), (other, 512, 1024, 1024, "set")]
+    assert told(bus.absent()) == [(GPU, None, None, None, "given_to_vm"), (other, 1024, 512, 512, "restored")]
+    assert {address for address, _offset, _data in bus.writes} == {other}
+    assert bus.notes() == note
+    # The host has it again.
+    link.unlink()
+    link.symlink_to("../../drivers/nvidia")
+    bus.add(GPU, space(control=0x5810))
+    assert told(bus.absent()) == [(GPU, 4096, 512, 512, "restored")]
+    assert bus.notes() == {}

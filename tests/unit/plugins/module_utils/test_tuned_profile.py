@@ -71,11 +71,11 @@ class Tuned:
                 self.active(" ".join(words[2:]), "manual")
         return 0, ""
 
-    def set(self, check: bool = False) -> tuned_profile.Outcome:
-        return tuned_profile.present(OURS, "performance", self.paths, check, self.run)
+    def set(self, check: bool = False, name: str = OURS) -> tuned_profile.Outcome:
+        return tuned_profile.present(name, "performance", self.paths, check, self.run)
 
-    def back(self, check: bool = False) -> tuned_profile.Outcome:
-        return tuned_profile.absent(OURS, self.paths, check, self.run)
+    def back(self, check: bool = False, name: str = OURS) -> tuned_profile.Outcome:
+        return tuned_profile.absent(name, self.paths, check, self.run)
 
     def state(self) -> tuple[bool, bool, str, str]:
         found = tuned_profile.look(self.paths, self.run)
@@ -159,6 +159,34 @@ def test_profile_that_was_chosen_by_hand_since_is_replaced_and_the_first_note_st
     tuned.active("virtual-guest", "manual")
     tuned.back()
     assert tuned.state() == (True, True, "balanced", "auto")
+
+
+def test_profile_with_another_name_replaces_the_one_before(tmp_path: Path) -> None:
+    tuned = Tuned(tmp_path)
+    tuned.enabled = tuned.running = True
+    tuned.active("balanced", "manual")
+    tuned.set(name="earlier")
+    assert tuned.set(check=True).changed and (tuned.config / "earlier").exists()
+    assert tuned.set().changed and not tuned.set().changed
+    assert tuned.state()[2] == OURS and not (tuned.config / "earlier").exists()
+    assert "include=balanced\n" in (tuned.config / OURS / "tuned.conf").read_text()
+    tuned.back()
+    assert tuned.state() == (True, True, "balanced", "manual")
+    assert previous_values.read(tuned.paths.record_dir) == {}
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_profile_that_was_made_under_another_name_goes_too(tmp_path: Path, running: bool) -> None:
+    tuned = Tuned(tmp_path)
+    tuned.enabled = tuned.running = True
+    tuned.active("balanced", "manual")
+    tuned.set(name="earlier")
+    tuned.running = running
+    assert tuned.back(check=True).changed and (tuned.config / "earlier").exists()
+    assert tuned.back().changed and not tuned.back().changed
+    assert tuned.state() == (True, True, "balanced", "manual")
+    assert list(tuned.config.glob("*/tuned.conf")) == []
+    assert previous_values.read(tuned.paths.record_dir) == {}
 
 
 def test_profiles_are_written_where_the_installed_release_looks(tmp_path: Path) -> None:

@@ -197,6 +197,23 @@ def test_pcie_acs(tmp_path: Path, run: Run) -> None:
     assert run("pcie_acs", state="absent", sys_pci=str(tmp_path / "bus"))["changed"] is True
     assert (bridge / "config").read_bytes() == bytes(data)
     assert run("pcie_acs", devices=["x"], sys_pci=str(tmp_path / "bus"))["device"] == "x"
+    assert done["given_to_vms"] == []
+    (gpu / "driver").symlink_to("../drivers/vfio-pci")
+    given = run("pcie_acs", sys_pci=str(tmp_path / "bus"))
+    assert (given["given_to_vms"], given["devices"], given["bridges"]) == (["0000:41:00.0"], [], [])
+    paths = {"sys_pci": str(tmp_path / "bus"), "unit_directory": str(tmp_path), "proc_cpuinfo": str(tmp_path / "none")}
+    asked = {"acs": "off", "pcie_read_request": 4096}
+    looked = run("host_tuning_info", settings=asked, host={"kind": "machine", "kernel": "6.1.0"}, paths=paths)
+    assert [each["what"] for each in looked["not_here"]] == [
+        "access control services off above 0000:41:00.0",
+        "PCI Express read requests of 4096 bytes of 0000:41:00.0",
+    ]
+    (bridge / "0000:41:00.1").mkdir()
+    for name in ("vendor", "class", "config"):
+        (bridge / "0000:41:00.1" / name).write_bytes((gpu / name).read_bytes())
+    (tmp_path / "bus/devices/0000:41:00.1").symlink_to(bridge / "0000:41:00.1")
+    shared = run("host_tuning_info", settings=asked, host={"kind": "machine", "kernel": "6.1.0"}, paths=paths)
+    assert shared["failed"] and (shared["host_device"], shared["vm_device"]) == ("0000:41:00.1", "0000:41:00.0")
 
 
 def test_previous_value(tmp_path: Path, run: Run) -> None:
@@ -306,6 +323,17 @@ def test_folder_files_go_and_nothing_else(tmp_path: Path, capsys: pytest.Capture
     assert gone(check=True, **names)["changed"] is True and gone(**names)["changed"] is True
     assert not folder.exists()
     assert "this is no name of a file" in gone(**{"../x": ""})["msg"]
+
+
+def test_host_tuning_info_tells_units_of_earlier_names_and_refuses_those_of_others(tmp_path: Path, run: Run) -> None:
+    run("previous_value", values={"host_tuning_unit/earlier": True, "host_tuning_unit/now": True})
+    host = {"kind": "machine", "kernel": "6.1.0"}
+    asked = {"host": host, "paths": {"unit_directory": str(tmp_path / "units")}, "unit": "now"}
+    assert run("host_tuning_info", **asked)["earlier_units"] == ["earlier"]
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units/earlier.service").write_text("[Unit]\n")
+    refused = run("host_tuning_info", **asked)
+    assert refused["failed"] and refused["path"].endswith("units/earlier.service")
 
 
 def test_host_tuning_info_refuses_files_of_others(tmp_path: Path, run: Run) -> None:
