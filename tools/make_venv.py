@@ -28,6 +28,19 @@ MINIMUM = (3, 11)
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 BOOTSTRAP = os.path.join(TOOLS, "..", "requirements", "bootstrap.txt")
 STAMP = "complete.json"
+# The checkout's command for CI. Installed with pip it would need a build backend, from outside of the locks.
+COMMAND = "tokforge-rollout"
+LAUNCHER = """\
+#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
+import sys
+
+sys.path.append({root!r})
+from tokforge_rollout.command import main
+
+sys.exit(main())
+"""
 
 
 class VenvError(Exception):
@@ -198,8 +211,16 @@ def build(venv, requirements):
         "uv pip install -r %s" % requirements,
         env=env,
     )
+    write_command(os.path.join(venv, "bin", COMMAND), python)
     write_stamp(venv, wanted)
     say("%s is ready after %.0f s" % (venv, time.monotonic() - started))
+
+
+def write_command(path, python):
+    """Write the script that runs the command of this checkout, wherever it is called from."""
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(LAUNCHER.format(python=python, root=os.path.dirname(TOOLS)))
+    os.chmod(path, 0o755)  # noqa: S103 - as pip's scripts are
 
 
 def write_stamp(venv, wanted):

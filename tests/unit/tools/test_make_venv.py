@@ -150,3 +150,12 @@ def test_uv_gets_the_index_that_pip_uses_unless_the_caller_set_uvs_own(
     assert env["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own.example/simple")
     assert make_venv.uv_environment([str(pip)])["UV_DEFAULT_INDEX"] == "https://own.example/simple"
+
+
+def test_command_of_the_checkout_runs_from_anywhere(tmp_path: Path) -> None:
+    script = tmp_path / "a place" / "tokforge-rollout"
+    script.parent.mkdir()
+    make_venv.write_command(str(script), sys.executable)
+    done = subprocess.run([script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "tokforge-rollout" in done.stdout and "rollback" in done.stdout

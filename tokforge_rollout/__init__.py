@@ -1,0 +1,4 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command tokforge-rollout: playbooks of tokforge.sglang through ansible-runner, for CI."""

@@ -1,0 +1,12 @@
+# Copyright (c) 2026, the tokforge.sglang contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`python -m tokforge_rollout`."""
+
+from __future__ import annotations
+
+import sys
+
+from tokforge_rollout.command import main
+
+sys.exit(main())
