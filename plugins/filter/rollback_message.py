@@ -22,7 +22,8 @@ options:
   release:
     description:
       - The release facts after the switch back, with C(release) (the one that failed) and C(current) (a number
-        or none), C(restored) (whether the link was switched back) and C(taken_over) (whether another rollout switched).
+        or none), C(restored) (whether the link was switched back), C(undone) (whether files were put back) and
+        C(taken_over) (whether another rollout switched). Empty when nothing had been switched.
     type: dict
     required: true
 """
@@ -51,13 +52,18 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
     """
     current: int | None = release.get("current")
     failed = release.get("release")
-    if failure.get("going_back"):
+    what = f"release {failed}" if failed else "this rollout"
+    if failed is None:
+        state = "rolled_back: false; nothing was switched, and what served before was left as it is"
+    elif failure.get("going_back"):
         state = _not_back(failure, failed)
     elif release.get("taken_over"):
         state = (
             f"rolled_back: false; another rollout is at work here: {_named(current)} is current in the meantime. What"
             " it made was left alone; run again when it has ended"
         )
+    elif release.get("undone") and not release.get("restored"):
+        state = f"rolled_back: true; {_named(current)} has the files of before again, and serves"
     elif current == failed:
         state = "rolled_back: false; it is the release that served before, so it was left as it is"
     elif not release.get("restored", True):
@@ -66,7 +72,7 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
         state = "rolled_back: true; no release served before it, so the server was stopped and nothing is current"
     else:
         state = f"rolled_back: true; release {current} was switched back and serves again"
-    return f"release {failed} failed: {failure['reason']}\n{state}. The failed task was '{failure['task']}'."
+    return f"{what} failed: {failure['reason']}\n{state}. The failed task was '{failure['task']}'."
 
 
 def _named(number: int | None) -> str:

@@ -342,6 +342,25 @@ def last_proven(root: str) -> int | None:
     return _read_state(root).proven
 
 
+def proven_before(root: str) -> int:
+    """The release that served last before the current one: what somebody means who goes back without saying where to.
+
+    Raises StoreError when no other release that can be used has served.
+    """
+    current = read_current(root)
+    served = [number for number in _by_proof(root) if number != current]
+    for number in served:
+        if load(root, number).broken is None:
+            return number
+    there = ", ".join(map(str, _numbers(root))) or "none"
+    damaged = f"; {', '.join(map(str, served))} served and cannot be used any more" if served else ""
+    raise StoreError(
+        f"cannot go back below {root}: no other release than the current one, {current or 'none'}, has"
+        f" served{damaged}; the releases are {there}, and -e release=N chooses one of them",
+        current=current,
+    )
+
+
 def prove(root: str, number: int, check_mode: bool = False) -> Proved:
     """Note that release `number`, the current one, serves: `restore` goes back to it. Raises StoreError for another."""
     with _opened(root, check_mode):
@@ -683,11 +702,16 @@ def _parse_state(data: Any, path: str) -> _State:
 
 def _last_proven(root: str) -> int | None:
     """The release that was marked last as serving."""
+    return next(iter(_by_proof(root)), None)
+
+
+def _by_proof(root: str) -> list[int]:
+    """Releases that were marked as serving, the last one first."""
     marked = []
     for number in _numbers(root):
         with suppress(OSError):
             marked.append((os.stat(os.path.join(root, "releases", str(number), PROVEN)).st_mtime_ns, number))
-    return max(marked)[1] if marked else None
+    return [number for _when, number in sorted(marked, reverse=True)]
 
 
 def _write_state(root: str, state: _State) -> None:

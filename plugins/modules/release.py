@@ -19,6 +19,7 @@ description:
   - The server itself is not touched. Restarting it is up to M(tokforge.sglang.server_service).
 extends_documentation_fragment:
   - tokforge.sglang.attributes
+  - tokforge.sglang.rollout_token
 attributes:
   check_mode:
     support: full
@@ -297,6 +298,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     launch_plan,
     release_store,
     releases,
+    rollout_lock,
     start_history,
 )
 
@@ -502,6 +504,7 @@ def main() -> None:
                 "default": "consistent",
             },
             "autotune_fallback": {"type": "bool", "default": False},
+            "rollout": {"type": "str"},
         },
         required_if=[
             ("state", "staged", ["environment", "sglang_version", "model"]),
@@ -512,8 +515,15 @@ def main() -> None:
     )
     params = {**module.params, "root": os.path.normpath(module.params["root"])}
     try:
+        if params["rollout"] is not None and not module.check_mode:
+            rollout_lock.fence(params["root"], params["rollout"])
         result = ACTIONS[params["state"]](params, module.check_mode)
-    except (launch_plan.PlanError, release_store.StoreError, releases.ReleaseError) as error:
+    except (
+        launch_plan.PlanError,
+        release_store.StoreError,
+        releases.ReleaseError,
+        rollout_lock.LockError,
+    ) as error:
         module.fail_json(msg=str(error), **error.facts)
     for warning in result.pop("warnings", []):
         module.warn(warning)

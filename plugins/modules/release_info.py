@@ -11,7 +11,8 @@ short_description: Tell which release is current and what it holds
 version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
-  - Reads the release that C(ROOT/current) points to, its manifest, and what is installed in its environment.
+  - Reads the release that C(ROOT/current) points to, or another one, its manifest, and what is installed in its
+    environment.
   - It fails when nothing was deployed below the root, or when the release is damaged, and says what to do.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
@@ -24,6 +25,10 @@ options:
   release:
     description: Number of the release to tell of, instead of the current one.
     type: int
+  before:
+    description: Tell of the release that served last before the current one.
+    type: bool
+    default: false
 seealso:
   - module: tokforge.sglang.release
 """
@@ -83,12 +88,19 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "required": True}, "release": {"type": "int"}},
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "release": {"type": "int"},
+            "before": {"type": "bool", "default": False},
+        },
+        mutually_exclusive=[("release", "before")],
         supports_check_mode=True,
     )
+    root = module.params["root"]
     try:
-        found = release_store.describe_current(module.params["root"], module.params["release"])
-        env = launch_plan.given_environment(found["env"], module.params["root"])
+        number = release_store.proven_before(root) if module.params["before"] else module.params["release"]
+        found = release_store.describe_current(root, number)
+        env = launch_plan.given_environment(found["env"], root)
         module.exit_json(changed=False, **{**found, "env": env})
     except release_store.StoreError as error:
         module.fail_json(msg=str(error), **error.facts)

@@ -21,6 +21,7 @@ description:
   - It does not wait until the server serves; see M(tokforge.sglang.wait_for_ranks).
 extends_documentation_fragment:
   - tokforge.sglang.attributes
+  - tokforge.sglang.rollout_token
 attributes:
   check_mode:
     support: full
@@ -161,6 +162,7 @@ stop_s:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import rollout_lock
 from ansible_collections.tokforge.sglang.plugins.module_utils import service as core
 from ansible_collections.tokforge.sglang.plugins.module_utils.managers import make_manager
 from ansible_collections.tokforge.sglang.plugins.module_utils.supervisor_manager import check_supervisor_root
@@ -180,11 +182,14 @@ def main() -> None:
             "release": {"type": "int"},
             "start_if": {"type": "bool", "default": True},
             "secrets_sha256": {"type": "str", "no_log": True},
+            "rollout": {"type": "str"},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
+        if given["rollout"] is not None and not module.check_mode:
+            rollout_lock.fence(given["root"], given["rollout"])
         paths = core.Paths(given["root"])
         manager = make_manager(given["manager"], paths, given["name"], given["supervisord"])
         if manager.kind == "supervisor" and given["state"] == "started":
@@ -193,7 +198,7 @@ def main() -> None:
         result = core.carry_out(
             service, given["state"], module.check_mode, given["start_if"], given["secrets_sha256"], given["release"]
         )
-    except core.ServiceError as error:
+    except (core.ServiceError, rollout_lock.LockError) as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)
 

@@ -40,6 +40,11 @@ class ProgressLine:
         self._columns = columns
         self._open = False
 
+    @property
+    def on_terminal(self) -> bool:
+        """Whether a line takes the place of the one before."""
+        return self._columns is not None
+
     def show(self, line: str) -> None:
         """A line that the next one replaces where that can be."""
         if self._columns is None:

@@ -61,6 +61,10 @@ PLAY = """
       ansible.builtin.include_role:
         name: tokforge.sglang.sglang_release
         public: true
+    - name: Begin
+      ansible.builtin.include_tasks: {begin}
+      vars:
+        begin_what: deploy
     - name: Switch to it
       ansible.builtin.include_role:
         name: tokforge.sglang.sglang_release
@@ -85,7 +89,9 @@ class Site:
         self.server.parent.mkdir()
         (self.server.parent / "__init__.py").touch()
         self.server.write_text(LAUNCH_SERVER)
-        self.play.write_text(PLAY.format(tasks=CHECKOUT / "playbooks/tasks/start.yml"))
+        self.play.write_text(
+            PLAY.format(begin=CHECKOUT / "playbooks/tasks/begin.yml", tasks=CHECKOUT / "playbooks/tasks/start.yml")
+        )
 
     def rollout(self, *options: str, **more: Any) -> tuple[int, str]:
         variables = {

@@ -6,110 +6,23 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from full_only import IN_FULL
+from small_site import SUPERVISORD, Site, served_site, shell
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import managers, release_store, service, start_history
+from ansible_collections.tokforge.sglang.plugins.module_utils import release_store, service, start_history
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-FAKE = Path(__file__).with_name("fake_server.py")
-SUPERVISORD = Path(sys.executable).with_name("supervisord")
-
-pytestmark = pytest.mark.skipif(not SUPERVISORD.exists(), reason=f"supervisord is not beside {sys.executable}")
-
-
-class Site:
-    """A root whose releases start the small server, and a play that switches to one as deploy.yml does."""
-
-    def __init__(self, directory: Path) -> None:
-        self.root, self.play = directory / "r", directory / "play.yml"
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
-
-    def stage(self, environment: str, *arguments: str) -> int:
-        """A release with an environment of its own, which a test can delete."""
-        python = self.root / "venvs" / environment / "bin" / "python"
-        python.parent.mkdir(parents=True)
-        python.symlink_to(sys.executable)
-        (self.root / "venvs" / environment / "environment.json").write_text("{}")
-        argv = [str(FAKE), "--port", str(self.port), *arguments]
-        model = {"path": "/m", "served_name": "tiny", "random_weights": True}
-        what = release_store.Content(environment, "0.5.23", "auto", argv, {}, str(self.root), model)
-        return release_store.stage(str(self.root), what, "now").release
-
-    def rollout(self, release: int, *before_failure: dict[str, Any]) -> tuple[int, str]:
-        """Switch, start, do what the test says, fail or prove; give the return code and the last message."""
-        end: list[dict[str, Any]] = [include("sglang_release", "prove")]
-        if before_failure:
-            end = [*before_failure, {"name": "Measure it", "ansible.builtin.fail": {"msg": "THE FIRST REASON"}}]
-        block = [include("sglang_release", "activate"), tasks_of("start"), *end]
-        rescue = [tasks_of("go_back")]
-        facts = {"release": release, "current": None, "previous": None, "activated": False}
-        tasks = [{"ansible.builtin.set_fact": {"sglang_release_info": facts}}, {"block": block, "rescue": rescue}]
-        subset = ["!all", "!min", "python", "platform", "service_mgr", "user"]
-        self.play.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_subset": subset, "tasks": tasks}]))
-        variables = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "sglang_root": str(self.root),
-            "sglang_host": "127.0.0.1",
-            "sglang_port": self.port,
-            "sglang_service_manager": "supervisor",
-            "sglang_supervisord": str(SUPERVISORD),
-            "sglang_ready_output_check": False,  # what is written is not what these tests are about
-        }
-        command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(variables)]
-        environment = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"}
-        done = subprocess.run(
-            [*command, str(self.play)], capture_output=True, text=True, cwd=CHECKOUT, check=False, env=environment
-        )
-        output = done.stdout + done.stderr
-        last = output.rsplit("Fail the rollout", 1)
-        return done.returncode, output if done.returncode == 0 or len(last) == 1 else " ".join(last[1].split())
-
-    def runs(self) -> str | None:
-        """The release whose process runs, by the manager's word."""
-        paths = service.Paths(str(self.root))
-        seen = service.observe(paths, managers.make_manager("supervisor", paths, "sglang"))
-        return os.path.basename(seen.release or "") or None
-
-    def current(self) -> int | None:
-        return release_store.read_current(str(self.root))
-
-
-def include(role: str, entry: str) -> dict[str, Any]:
-    return {"ansible.builtin.include_role": {"name": f"tokforge.sglang.{role}", "tasks_from": entry}}
-
-
-def tasks_of(name: str) -> dict[str, Any]:
-    return {"ansible.builtin.include_tasks": str(CHECKOUT / f"playbooks/tasks/{name}.yml")}
-
-
-def shell(text: str) -> dict[str, Any]:
-    return {"name": "Meanwhile", "ansible.builtin.shell": text}
+pytestmark = pytest.mark.skipif(not SUPERVISORD.exists(), reason=f"no supervisord at {SUPERVISORD}")
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """A site on which release 1 serves and is proven."""
-    made = Site(tmp_path)
-    assert made.stage("one") == 1
-    code, output = made.rollout(1)
-    assert code == 0, output
-    yield made
-    paths = service.Paths(str(made.root))
-    manager = managers.make_manager("supervisor", paths, "sglang")
-    service.carry_out(service.Service(paths, manager, "sglang", "127.0.0.1", made.port, 1), "absent", False, True)
+    with served_site(tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("state", [pytest.param("kept", marks=IN_FULL), "", pytest.param(None, marks=IN_FULL)])
