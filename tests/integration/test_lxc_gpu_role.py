@@ -125,6 +125,28 @@ def test_plain_lxc_container_that_a_killed_restart_left_stopped_is_started(hyper
     assert hypervisor.calls("lxc-start")[-1] == ["-n", "sglang", "-P", lxc_path, "-d"]
 
 
+def test_container_that_ended_with_its_machine_is_started_once_and_one_that_came_back_is_restarted(
+    hypervisor: Hypervisor,
+) -> None:
+    names = ["comes-back", "stays-down"]
+    for name in names:
+        hypervisor.container(name, (FIXTURES / "plain.config").read_text())
+        hypervisor.started(name)
+    hypervisor.variables |= {"lxc_gpu_tool": "lxc", "lxc_gpu_containers": [{"id": name} for name in names]}
+    assert hypervisor.play({"entry": "before_reboot"})[0]["changed"] == 0
+    for name in names:
+        assert hypervisor.call("lxc-stop", "-n", name).returncode == 0
+    hypervisor.started("comes-back")
+    before = len(hypervisor.calls("lxc-start"))
+
+    written, started, restarted = hypervisor.play({}, {"entry": "after_reboot"}, {"entry": "restart"})
+    assert [one["id"] for one in written["pending"]] == names
+    assert (started["failed"], [one["id"] for one in started["pending"]]) == ("", ["comes-back"])
+    assert (restarted["failed"], restarted["pending"]) == ("", [])
+    assert [call[1] for call in hypervisor.calls("lxc-start")[before:]] == ["stays-down", "comes-back"]
+    assert [number(hypervisor.inside(name) / "dev/nvidia1") for name in names] == [(195, 1), (195, 1)]
+
+
 @pytest.mark.parametrize(
     ("tool", "cards", "containers", "before", "nodes"),
     [

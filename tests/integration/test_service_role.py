@@ -154,6 +154,47 @@ def test_whole_life(target: Target) -> None:
     assert code == 0 and "changed=0" in recap(output), output
 
 
+ENTRIES = """
+- name: Server
+  hosts: localhost
+  gather_facts: true
+  gather_subset: ["!all", "!min", "python", "platform", "service_mgr", "user"]
+  tasks:
+    - name: The role
+      ansible.builtin.include_role:
+        name: tokforge.sglang.sglang_server
+        tasks_from: "{{ item }}"
+      loop: "{{ entries }}"
+"""
+
+
+def test_drained_server_is_started_by_whoever_comes_next_and_stays_noted_until_it_serves(target: Target) -> None:
+    target.play.write_text(ENTRIES)
+    target.release(1)
+    note = target.root / "state/drained"
+
+    def seen_after(*entries: str, check: bool = False) -> tuple[bool, int]:
+        """Whether it is noted, and the process that runs, 0 when none does."""
+        code, output = target.run(*(["--check"] if check else []), entries=entries)
+        assert code == 0, output
+        record = service.read_record(service.Paths(str(target.root)))
+        return note.exists(), record.pid if record and proc.environ(record.pid) else 0
+
+    _noted, first = seen_after("main")
+    assert first
+    assert seen_after("drain", check=True) == (False, first)
+    # One that is drained already is no other case: the play before failed.
+    assert seen_after("drain", "drain") == (True, 0)
+    noted, again = seen_after("resume")
+    assert noted and again not in (0, first)
+    assert seen_after("resumed", "resume") == (False, again)
+    # Stopping it is a decision against that, and one that does not run is not drained.
+    assert seen_after("drain", "stop", "resume") == (False, 0)
+    assert seen_after("drain", "resume") == (False, 0)
+    noted, last = seen_after("main", "drain", "main")
+    assert not noted and last
+
+
 def test_what_the_release_records_stands_in_for_the_rollouts_request(target: Target) -> None:
     # So it is after going back: the rollout's model is not the one that serves.
     target.release(1, "--text", "!!!!!!!!", "--name", "recorded")

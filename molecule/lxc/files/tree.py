@@ -27,6 +27,10 @@ CONFIGURATIONS = "/var/lib/lxc"
 LEFT_OUT = {
     *RECORDS,
     "/root/.ansible",
+    # What a server writes while it runs.
+    "/opt/sglang/cache",
+    "/opt/sglang/log",
+    "/opt/sglang/state",
     # What the stand-ins for Proxmox VE keep of calls and processes.
     "/srv/proxmox/calls",
     "/srv/proxmox/proc",

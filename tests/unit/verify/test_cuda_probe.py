@@ -21,6 +21,8 @@ import pytest
 VERIFY = Path(__file__).resolve().parents[2] / "verify"
 PROBE = VERIFY / "cuda_probe.py"
 SOURCE = Path(__file__).with_name("stand_in_cuda.c")
+#: What the probe printed on two H200 with NVLink and driver 580.159.04.
+H200X2 = Path(__file__).with_name("cuda-probe-h200x2.json")
 COPIED = 32 << 20
 
 
@@ -94,6 +96,23 @@ def test_sound_gpus(libraries: Path) -> None:
     ]
     assert all(one["gb_s"] > 0.1 for one in seen["pairs"])
     assert failures(seen) == {}
+
+
+def test_two_h200_with_nvlink_pass() -> None:
+    seen: dict[str, Any] = json.loads(H200X2.read_text())
+    assert failures(seen) == {}
+    seen["pairs"].pop()
+    assert list(failures(seen)) == ["test_copies_between_gpus_end_and_arrive"]
+    seen["pairs"] = []
+    seen["gpus"].pop()
+    assert "CUDA uses 1 GPUs and there are files for 2" in failures(seen)["test_cuda_starts_and_uses_every_gpu"]
+
+
+def test_the_probe_says_what_it_said_on_h200(libraries: Path) -> None:
+    seen, recorded = run(libraries), json.loads(H200X2.read_text())
+    assert seen.keys() == recorded.keys()
+    for part in ("gpus", "pairs"):
+        assert [one.keys() for one in seen[part]] == [one.keys() for one in recorded[part]]
 
 
 def test_gpus_without_peer_access_copy_by_way_of_the_host(libraries: Path) -> None:
