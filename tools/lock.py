@@ -42,6 +42,7 @@ from server_flags import ExtractionError, Flag, read_flags
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOCKS = Path("roles/sglang_install/files/locks")
+ROUTER_LOCK = Path("roles/sglang_router/files/locks/router.txt")
 CATALOG = Path("plugins/module_utils/release_catalog.py")
 # A CPU lock that names one of these would install a CUDA stack of several GB on a machine without a GPU.
 CUDA_NAMES = re.compile(r"^(nvidia-|cuda-|flashinfer-|sgl-|sglang-kernel$|cupy)")
@@ -392,7 +393,7 @@ def write(path: Path, text: str) -> None:
 
 
 def run(root: Path, wanted: Sequence[str], uv: str, upgrade: bool) -> None:
-    """Lock `wanted` releases (all when empty) and the tools, then write everything at once."""
+    """Lock `wanted` releases (all when empty), the tools and the router, then write everything at once."""
     config = tomllib.loads((root / "locks.toml").read_text(encoding="utf-8"))
     unlisted = [version for version in wanted if version not in config["releases"]]
     if unlisted:
@@ -424,11 +425,19 @@ def run(root: Path, wanted: Sequence[str], uv: str, upgrade: bool) -> None:
         files["tools.txt"] = resolver.resolve(
             folder / "tools.txt", tools["requirements"], python=python_floor(tools["requires_python"])
         )
+        router = config["router"]
+        router_text = resolver.resolve(
+            root / ROUTER_LOCK,
+            router["requirements"],
+            python=python_floor(router["requires_python"]),
+            terms=("sys_platform == 'linux'",),
+        )
     missing = [version for version in config["releases"] if version not in catalog]
     if missing:
         raise LockError(f"writing the catalog: {', '.join(missing)} never locked; run `make locks` without a version")
     for name, text in files.items():
         write(folder / name, text)
+    write(root / ROUTER_LOCK, router_text)
     write(root / CATALOG, catalog_text(catalog))
     if not wanted:
         for stale in sorted(path for path in folder.glob("*.txt") if path.name not in files):

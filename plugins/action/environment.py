@@ -30,7 +30,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Transfer the files, then run the module with their places on the target."""
         asked = self._task.args
-        what = "installing SGLang" if asked.get("kind") == "sglang" else "making the tools environment"
+        whats = {"sglang": "installing SGLang", "router": "installing SGLang's router"}
+        what = whats.get(asked.get("kind", ""), "making the tools environment")
         try:
             brought = {name: self._bring(name, asked[name]) for name in BROUGHT if asked.get(name)}
         except AnsibleError as error:

@@ -121,6 +121,8 @@ def ask(target: Target, method: str, path: str, deadline: float, key: str = "", 
                 return Answer(0, problem="the answer was not complete in time")
             chunk = response.read1(65536)
             if not chunk:
+                if response.length:  # http.client takes an end in the middle for the end
+                    return Answer(0, problem="the answer ends in the middle")
                 break
             content += chunk
         return Answer(response.status, content)

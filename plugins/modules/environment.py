@@ -44,9 +44,10 @@ options:
     required: true
   kind:
     description:
-      - What the environment is for. V(tools) holds the installer and the process supervisor, V(sglang) the server.
+      - What the environment is for. V(tools) holds the installer and the process supervisor, V(sglang) the server,
+        V(router) its router.
     type: str
-    choices: [tools, sglang]
+    choices: [tools, sglang, router]
     required: true
   lock:
     description:
@@ -325,7 +326,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.install_error impo
 IDENTITIES = {"id": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}}
 ARGUMENTS: dict[str, Any] = {
     "root": {"type": "path", "required": True},
-    "kind": {"type": "str", "choices": ["tools", "sglang"], "required": True},
+    "kind": {"type": "str", "choices": ["tools", "sglang", "router"], "required": True},
     "lock": {"type": "path", "required": True},
     "lock_no_deps": {"type": "path"},
     "hash_exempt": {"type": "list", "elements": "str", "default": []},

@@ -9,6 +9,7 @@ fake_server.py --port N [--name NAME] [--api-key KEY] [FAULT...]; faults are des
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import logging
@@ -18,7 +19,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True)
@@ -46,6 +49,7 @@ parser.add_argument(
 parser.add_argument("--tokens", type=int, help="generate so many tokens whatever was asked")
 parser.add_argument("--at-once", type=int, default=64, help="so many requests run at once, the others wait")
 parser.add_argument("--token-s", type=float, default=0.0, help="seconds a token")
+parser.add_argument("--tells", choices=["loads", "metrics"], action="append", default=[], help="/v1/loads, /metrics")
 given = parser.parse_args()
 
 logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stderr)
@@ -76,11 +80,25 @@ began = time.monotonic()
 answers = itertools.count()
 generated = itertools.count(1)
 running = threading.Semaphore(given.at_once)
+counted = threading.Lock()
+counts = {"open": 0, "running": 0}
+
+
+@contextlib.contextmanager
+def counting(name: str) -> Iterator[None]:
+    """Count a request while it is there."""
+    with counted:
+        counts[name] += 1
+    try:
+        yield
+    finally:
+        with counted:
+            counts[name] -= 1
 
 
 class Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, body: object) -> None:
-        data = json.dumps(body).encode()
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -98,6 +116,19 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200 if ready else 503, {})
         elif self.path == "/server_info":
             self.answer(200, {"device": "cpu", "max_running_requests": given.at_once})
+        elif self.path == "/metrics" and "metrics" in given.tells:
+            text = (
+                f"sglang:num_running_reqs {counts['running']}\n"
+                f"sglang:num_queue_reqs {counts['open'] - counts['running']}\n"
+                f'sglang:http_requests_active{{endpoint="/generate",method="POST"}} {counts["open"]}\n'
+            )
+            self.answer(200, text.encode())
+        elif self.path.startswith("/v1/loads") or self.path in ("/metrics", "/get_load"):
+            if "loads" not in given.tells or not self.path.startswith("/v1/loads"):
+                self.answer(404, {})
+            elif not self.refused():
+                waiting = counts["open"] - counts["running"]
+                self.answer(200, {"loads": [{"num_running_reqs": counts["running"], "num_waiting_reqs": waiting}]})
         elif not self.refused():
             self.answer(200, {"object": "list", "data": [{"id": given.name}]})
 
@@ -109,11 +140,18 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {})
             return
         request = json.loads(content)
+        with counting("open"):
+            self.generate(request)
+
+    def generate(self, request: dict[str, Any]) -> None:
         asked = request["sampling_params"]["max_new_tokens"]
         while given.hang:
             time.sleep(60)
         tokens = given.tokens if given.tokens is not None else asked
-        with running:
+        if request.get("stream"):
+            self.stream(tokens)
+            return
+        with running, counting("running"):
             time.sleep(tokens * given.token_s)
         first = next(answers) if given.changing else 0
         worn_out = given.degenerate_after is not None and next(generated) > given.degenerate_after
@@ -122,6 +160,16 @@ class Handler(BaseHTTPRequestHandler):
         if request.get("return_logprob"):
             meta["output_token_logprobs"] = [[None if given.nan else -0.5, number, None] for number in range(tokens)]
         self.answer(200, {"text": text, "output_ids": list(range(first, first + tokens)), "meta_info": meta})
+
+    def stream(self, tokens: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        with running, counting("running"):
+            for number in range(tokens):
+                self.wfile.write(f'data: {{"text": "{"x" * (number + 1)}"}}\n\n'.encode())
+                time.sleep(given.token_s)
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def log_message(self, format: str, *args: object) -> None:
         log.info(format, *args)

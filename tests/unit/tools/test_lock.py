@@ -199,6 +199,7 @@ def test_one_run_writes_all_locks_and_the_catalog_and_a_second_changes_nothing(
         *(f"cpu-{version}-nodeps.txt" for version in releases[:2]), "cuda12-0.5.10.post1.txt",
     }  # fmt: skip
     assert "torch==1.0\n" in (root / lock.LOCKS / "cpu-0.5.23.txt").read_text()
+    assert (root / lock.ROUTER_LOCK).is_file()
     assert list(lock.read_catalog(root / lock.CATALOG)) == list(releases)
     capsys.readouterr()
     assert run(root) == 0

@@ -186,6 +186,23 @@ def test_dripping_answer_does_not_outlast_the_deadline() -> None:
         thread.join()
 
 
+def test_answer_that_ends_in_the_middle_is_none() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def cut() -> None:
+            connection, _address = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        target = readiness.Target("127.0.0.1", server.getsockname()[1])
+        answer = readiness.ask(target, "GET", "/", time.monotonic() + 5)
+        assert (answer.status, answer.problem) == (0, "the answer ends in the middle")
+        thread.join()
+
+
 def test_refused_connection_is_an_answer_not_an_exception() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
