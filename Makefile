@@ -10,7 +10,7 @@ PLAY = .venv/bin/ansible-playbook -i '$(INVENTORY)'
 CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
-.PHONY: help provision preflight deploy benchmark sweep explain report verify destroy venv venv-dev test test-full lint docs docs-check sanity unit \
+.PHONY: help provision preflight deploy benchmark sweep explain report verify rollback destroy venv venv-dev test test-full lint docs docs-check sanity unit \
 	integration real molecule format changelog times gate-times startup-times harness-times locks clean
 
 help:  ## list the targets
@@ -39,6 +39,9 @@ report: venv  ## write what was measured on all hosts as a page (ARGS="-e sglang
 
 verify: venv  ## prove from outside that the server that was asked for serves
 	$(PLAY) verify.yml $(ARGS)
+
+rollback: venv  ## go back to the release that served before (ARGS="-e release=N" for another one)
+	$(PLAY) rollback.yml $(ARGS)
 
 destroy: venv  ## stop the server and remove what rollouts made (models and caches only when asked)
 	$(PLAY) destroy.yml $(ARGS)

@@ -39,6 +39,14 @@ ROLE_FACTS = frozenset(
         "sglang_choice",
         "sglang_backend_info",
         "sglang_probe_info",
+        "sglang_rollout_cut_off",
+        "sglang_rollout_open",
+        "sglang_rollout_kept",
+        "sglang_server_undone",
+        "sglang_server_resumed",
+        "sglang_drain_info",
+        "sglang_gone_info",
+        "sglang_router_info",
     }
 )
 

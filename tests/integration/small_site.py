@@ -62,7 +62,7 @@ class Site:
     def switching(self, release: int, before_proof: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
         """The tasks of deploy.yml from the written release on, with others before it is noted that it serves."""
         facts = {"release": release, "current": None, "previous": None, "activated": False}
-        begin = {**tasks_of("begin"), "vars": {"begin_what": "deploy"}}
+        begin = {**include("sglang_rollout", "main"), "vars": {"sglang_rollout_what": "deploy"}}
         block = [
             include("sglang_server", "keep"),
             include("sglang_release", "activate"),
@@ -72,7 +72,11 @@ class Site:
             rollout_state("closed", outcome="done"),
         ]
         written = {"name": "Write it", "ansible.builtin.set_fact": {"sglang_release_info": facts}}
-        around = {"block": [written, *block], "rescue": [tasks_of("go_back")], "always": [tasks_of("end")]}
+        around = {
+            "block": [written, *block],
+            "rescue": [tasks_of("go_back")],
+            "always": [include("sglang_rollout", "end")],
+        }
         return [begin, around]
 
     def command(self, tasks: Sequence[dict[str, Any]], **variables: Any) -> list[str]:

@@ -62,9 +62,10 @@ PLAY = """
         name: tokforge.sglang.sglang_release
         public: true
     - name: Begin
-      ansible.builtin.include_tasks: {begin}
+      ansible.builtin.include_role:
+        name: tokforge.sglang.sglang_rollout
       vars:
-        begin_what: deploy
+        sglang_rollout_what: deploy
     - name: Switch to it
       ansible.builtin.include_role:
         name: tokforge.sglang.sglang_release
@@ -89,9 +90,7 @@ class Site:
         self.server.parent.mkdir()
         (self.server.parent / "__init__.py").touch()
         self.server.write_text(LAUNCH_SERVER)
-        self.play.write_text(
-            PLAY.format(begin=CHECKOUT / "playbooks/tasks/begin.yml", tasks=CHECKOUT / "playbooks/tasks/start.yml")
-        )
+        self.play.write_text(PLAY.format(tasks=CHECKOUT / "playbooks/tasks/start.yml"))
 
     def rollout(self, *options: str, **more: Any) -> tuple[int, str]:
         variables = {
