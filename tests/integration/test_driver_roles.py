@@ -17,6 +17,7 @@ from typing import Any
 
 import own_root
 import pytest
+from full_only import IN_FULL
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FINGERPRINT = "CCB3195B6BB8AF72DDED9B55BEA498A894009003"
@@ -195,6 +196,7 @@ def test_daemon_of_a_container_is_masked_and_stopped_and_comes_back_only_when_it
     assert after["no systemd"] == After(1, [], "/dev/null", False, {})
 
 
+@IN_FULL
 def test_certificates_are_installed_for_https_only_and_go_with_the_repository(tmp_path: Path) -> None:
     (tmp_path / "key.asc").write_text(KEY)
     https = {"nvidia_repository_url": "https://mirror.example/", "nvidia_repository_fingerprint": FINGERPRINT}

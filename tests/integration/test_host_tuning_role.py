@@ -58,6 +58,7 @@ def reboot(host: TunedHost) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
+@IN_FULL
 def test_everything_is_set_lasts_across_a_reboot_and_is_put_back(host: TunedHost) -> None:
     before = host.snapshot()
     predicted = run(host, "--check", "--diff", **EVERYTHING)
@@ -151,6 +152,7 @@ def test_container_gets_its_limits_and_nothing_of_the_kernel_is_touched(host: Tu
     assert (done.changed, done.pending, host.calls(), host.notes()) == (1, [], [], {})
 
 
+@IN_FULL
 def test_unit_with_another_name_replaces_the_one_before(host: TunedHost) -> None:
     folder = host.root / "etc/systemd/system"
 

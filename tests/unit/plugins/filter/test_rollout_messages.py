@@ -164,3 +164,13 @@ def test_failure_of_the_release_that_served_before_claims_no_rollback() -> None:
     text = rollback_message({"task": "Measure", "reason": "x"}, {"release": 1, "current": 1})
     assert "rolled_back: false" in text
     assert "left as it is" in text
+
+
+def test_rollback_message_tells_files_that_came_back_and_that_nothing_was_switched() -> None:
+    failure = {"task": "Measure", "reason": "x"}
+    text = rollback_message(failure, {"release": 1, "current": 1, "restored": False, "undone": True})
+    assert "release 1 failed: x\nrolled_back: true; release 1 has the files of before again, and serves" in text
+    text = rollback_message(failure, {"undone": False})
+    assert text.startswith(
+        "this rollout failed: x\nrolled_back: false; nothing was switched, and what served before was"
+    )

@@ -722,6 +722,37 @@ def test_release_that_served_last_is_told_and_described_while_another_is_current
         store.describe_current(str(root), 9)
 
 
+def test_release_to_go_back_to_is_the_one_that_served_last_before_the_current_one(root: Path) -> None:
+    for number in (1, 2, 3):
+        stage(root, port(root, number))
+    for number in (1, 3, 2):
+        store.switch(str(root), number)
+        if number == 1:
+            with pytest.raises(store.StoreError, match="no other release than the current one, none, has served"):
+                os.unlink(root / "current")
+                store.proven_before(str(root))
+            store.switch(str(root), 1)
+        store.prove(str(root), number)
+        marks = root / "releases" / str(number) / store.PROVEN
+        os.utime(marks, ns=(number_of_turn(number), number_of_turn(number)))
+    assert store.proven_before(str(root)) == 3
+    store.switch(str(root), 3)
+    assert store.proven_before(str(root)) == 2
+    # One that is damaged by now is passed over.
+    (root / "releases/2/launch.json").write_text("{")
+    assert store.proven_before(str(root)) == 1
+    (root / "releases/1/launch.json").write_text("{")
+    with pytest.raises(
+        store.StoreError, match=r"3, has served; 2, 1 served and cannot be used any more; the releases are 1, 2, 3"
+    ):
+        store.proven_before(str(root))
+
+
+def number_of_turn(number: int) -> int:
+    """Nanoseconds: release 1 served first, then 3, then 2."""
+    return [1, 3, 2].index(number) * 10**9 + 10**18
+
+
 def test_pruning_to_nothing_keeps_what_serves(root: Path) -> None:
     for number in (1, 2, 3):
         stage(root, port(root, number))
