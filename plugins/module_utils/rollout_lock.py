@@ -223,7 +223,7 @@ def fence(root: str, rollout: str) -> Lock:
     """A sign of life of the play `rollout`. Raises LockError when the lock is not its any more."""
     with _guarded(root):
         lock = replace(_mine(root, rollout), seen_at=time.time())
-        _write(root, lock)
+        _renew(root, lock)
     return lock
 
 
@@ -237,13 +237,13 @@ def at_work(root: str, rollout: str | None) -> Iterator[None]:
     with _guarded(root):
         lock = _mine(root, rollout)
         pid, ticks = (me.pid, me.start_ticks) if me else (0, 0)
-        _write(root, replace(lock, seen_at=time.time(), worker_pid=pid, worker_start_ticks=ticks))
+        _renew(root, replace(lock, seen_at=time.time(), worker_pid=pid, worker_start_ticks=ticks))
     try:
         yield
     finally:
         # What went wrong in the block is what counts, also when the root is gone by now.
         with contextlib.suppress(LockError), _guarded(root):
-            _write(root, replace(_mine(root, rollout), seen_at=time.time(), worker_pid=0, worker_start_ticks=0))
+            _renew(root, replace(_mine(root, rollout), seen_at=time.time(), worker_pid=0, worker_start_ticks=0))
 
 
 def give_back(root: str, rollout: str) -> bool:
@@ -313,6 +313,12 @@ def _guarded(root: str) -> Iterator[None]:
             f"cannot use the lock {path(root)}: {error.strerror} ({error.filename}); make {root} writable and give it"
             " room"
         ) from error
+
+
+def _renew(root: str, lock: Lock) -> None:
+    """A disk that is full keeps nobody from going back: the lock that is there still names its play."""
+    with contextlib.suppress(OSError):
+        _write(root, lock)
 
 
 def _write(root: str, lock: Lock) -> None:

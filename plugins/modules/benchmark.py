@@ -28,6 +28,7 @@ description:
   - A run that could not begin (no server, another model, no interpreter) fails and records nothing.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
+  - tokforge.sglang.rollout_token
 attributes:
   check_mode:
     support: full
@@ -467,6 +468,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     findings,
     result_document,
     result_store,
+    rollout_lock,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import BenchmarkError, Parameters, Target
 from ansible_collections.tokforge.sglang.plugins.module_utils.comparison import ComparisonError
@@ -477,6 +479,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.result_store impor
 ARGUMENTS: dict[str, Any] = {
     "python": {"type": "path", "required": True},
     "root": {"type": "path", "required": True},
+    "rollout": {"type": "str"},
     "facts_dir": {"type": "path", "required": True},
     "engine": {"type": "str", "choices": list(bench_engines.ENGINES), "default": bench_engines.BENCH_SERVING},
     "engine_python": {"type": "path"},
@@ -730,12 +733,15 @@ def run(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    rollout = None if module.check_mode else module.params["rollout"]
     try:
-        module.exit_json(**run(module))
-    except (BenchmarkError, StoreError) as error:
+        with rollout_lock.at_work(module.params["root"], rollout):
+            result = run(module)
+    except (BenchmarkError, StoreError, rollout_lock.LockError) as error:
         module.fail_json(msg=str(error), **error.facts)
     except (ComparisonError, ExpectationError, RegressionError) as error:
         module.fail_json(msg=str(error))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

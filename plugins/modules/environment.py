@@ -22,6 +22,7 @@ author:
   - tokforge.sglang contributors (@tokforge)
 extends_documentation_fragment:
   - tokforge.sglang.attributes
+  - tokforge.sglang.rollout_token
 attributes:
   check_mode:
     support: full
@@ -319,13 +320,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import environment, releases, site_packages
+from ansible_collections.tokforge.sglang.plugins.module_utils import environment, releases, rollout_lock, site_packages
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
 IDENTITIES = {"id": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}}
 ARGUMENTS: dict[str, Any] = {
     "root": {"type": "path", "required": True},
+    "rollout": {"type": "str"},
     "kind": {"type": "str", "choices": ["tools", "sglang", "router"], "required": True},
     "lock": {"type": "path", "required": True},
     "lock_no_deps": {"type": "path"},
@@ -414,9 +416,11 @@ def requires_python(params: dict[str, Any]) -> str:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, required_if=[("installer", "uv", ["uv"])], supports_check_mode=True)
+    rollout = None if module.check_mode else module.params["rollout"]
     try:
-        outcome = environment.ensure(request_of(module.params), module.check_mode)
-    except InstallError as error:
+        with rollout_lock.at_work(module.params["root"], rollout):
+            outcome = environment.ensure(request_of(module.params), module.check_mode)
+    except (InstallError, rollout_lock.LockError) as error:
         module.fail_json(msg=str(error), **error.facts)
     for warning in outcome.warnings:
         module.warn(warning)

@@ -188,16 +188,14 @@ def main() -> None:
     )
     given = module.params
     try:
-        if given["rollout"] is not None and not module.check_mode:
-            rollout_lock.fence(given["root"], given["rollout"])
         paths = core.Paths(given["root"])
         manager = make_manager(given["manager"], paths, given["name"], given["supervisord"])
         if manager.kind == "supervisor" and given["state"] == "started":
             check_supervisor_root(paths)
         service = core.Service(paths, manager, given["name"], given["host"], given["port"], given["stop_timeout_s"])
-        result = core.carry_out(
-            service, given["state"], module.check_mode, given["start_if"], given["secrets_sha256"], given["release"]
-        )
+        asked = (given["start_if"], given["secrets_sha256"], given["release"])
+        with rollout_lock.at_work(given["root"], None if module.check_mode else given["rollout"]):
+            result = core.carry_out(service, given["state"], module.check_mode, *asked)
     except (core.ServiceError, rollout_lock.LockError) as error:
         module.fail_json(msg=str(error), **error.facts)
     module.exit_json(**result)

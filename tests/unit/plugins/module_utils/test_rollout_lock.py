@@ -217,6 +217,21 @@ def test_look_says_what_take_would_and_writes_nothing(root: str, other: proc.Pro
         rollout_lock.look(root, "two", "deploy", ELSEWHERE, 300)
 
 
+def test_full_disk_keeps_nobody_from_going_on(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout_lock.take(root, "one", "deploy", ELSEWHERE, 300)
+
+    def full(path: str, data: bytes, mode: int) -> None:
+        raise OSError(28, "No space left on device", path)
+
+    monkeypatch.setattr(rollout_lock, "write_atomic", full)
+    assert rollout_lock.fence(root, "one").rollout == "one"
+    with rollout_lock.at_work(root, "one"):
+        pass
+    with pytest.raises(LockError, match="No space left on device"):
+        rollout_lock.take(root, "two", "deploy", ELSEWHERE, 300, ended=["one"])
+    assert rollout_lock.give_back(root, "one") is True
+
+
 def test_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "r").write_text("a file")
     with pytest.raises(LockError, match=r"cannot use the lock .*/r/state/rollout/lock: Not a directory"):
