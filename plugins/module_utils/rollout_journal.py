@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import kept_files, rollout_lock
+from ansible_collections.tokforge.sglang.plugins.module_utils import kept_files, release_store, rollout_lock
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.kept_files import Kept
 
@@ -122,6 +122,27 @@ def begin(root: str, entry: Entry, files: Sequence[str]) -> Entry:
     return entry
 
 
+def settle(root: str, now: float, check_mode: bool = False) -> Journal:
+    """The journal of a play that has just begun. Raises JournalError, StoreError.
+
+    A rollout that was cut off after its release was noted as one that serves is done: going back from it would mix its
+    release with the files of before. One that was cut off before its entry was written has changed nothing.
+    """
+    journal = read(root)
+    entry = journal.open
+    if entry is None:
+        if not check_mode and not journal.warnings:
+            _forget_copies(root)
+        return journal
+    if entry.release is None:
+        return journal
+    if not release_store.last_proven(root) == release_store.read_current(root) == entry.release != entry.previous:
+        return journal
+    if not check_mode:
+        end(root, DONE, "", now)
+    return replace(journal, open=None)
+
+
 def undo(root: str, check_mode: bool = False) -> list[str]:
     """Put files back as the open entry has them, and return those that were otherwise. Raises JournalError."""
     entry = read(root).open
@@ -148,10 +169,10 @@ def end(root: str, outcome: str, reason: str, now: float) -> Entry | None:
         told = outcome != DONE or entry.cut_off or entry.release != entry.previous or kept_files.changed(entry.kept)
         ended = [*journal.ended, replace(entry, kept=())][-REMEMBERED:] if told else journal.ended
         _write(root, replace(journal, open=None, ended=ended))
-        # After the entry: without its copies an open one could not be undone.
-        kept_files.forget(copies(root))
     except OSError as error:
         raise _io_error(root, error) from error
+    # After the entry: without its copies an open one could not be undone.
+    _forget_copies(root)
     return entry
 
 
@@ -166,6 +187,13 @@ def cut_off_message(entry: Entry) -> str:
         f"{entry.what} of {entry.by} was cut off after it had begun to switch from {_named(entry.previous)} to"
         f" {_named(entry.release)}"
     )
+
+
+def _forget_copies(root: str) -> None:
+    try:
+        kept_files.forget(copies(root))
+    except OSError as error:
+        raise _io_error(root, error) from error
 
 
 def _named(number: int | None) -> str:

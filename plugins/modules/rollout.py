@@ -229,7 +229,7 @@ def begin(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         raise rollout_lock.LockError(f"cannot begin below {root}: nothing is deployed there; run deploy.yml first")
     took = rollout_lock.look if check_mode else rollout_lock.take
     verdict = took(root, rollout, given["what"], controller, *looks)
-    journal = rollout_journal.read(root)
+    journal = rollout_journal.settle(root, time.time(), check_mode)
     warnings = [*journal.warnings]
     if verdict.kind == rollout_lock.STALE:
         warnings.append(f"took the place of an earlier play below {root}: {verdict.why}")
