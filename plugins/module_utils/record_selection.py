@@ -79,6 +79,25 @@ def select(
     return [max(rated, key=lambda pair: pair[0])[1]] if rated else []
 
 
+def fastest_content(document: Mapping[str, Any]) -> str | None:
+    """The content id (release_store.py) of the release with the most output tok/s on record.
+
+    Of the valid runs that can be compared with the newest one, at its highest concurrency; None when there is none.
+    """
+    latest = select(document, LATEST)
+    best = select(document, BEST, latest)
+    at = max(points(latest[-1]), default=0) if latest else 0
+    rated = [
+        (rate, record)
+        for record in [*latest, *best]
+        if record.get("valid") is True and (rate := _rate(record, at)) is not None
+    ]
+    if not rated:
+        return None
+    content = mapping(max(rated, key=lambda pair: pair[0])[1].get("context")).get("content_id")
+    return content if isinstance(content, str) else None
+
+
 def records(document: Mapping[str, Any]) -> Iterator[Record]:
     """All different records of a document, the oldest first: history, and what is kept beside it."""
     found: dict[Any, Record] = {}

@@ -424,8 +424,9 @@ def remove(root: str, number: int, check_mode: bool = False) -> bool:
     return True
 
 
-def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
-    """Remove all but the newest `keep` releases, the current one, the one before it and the one that served last.
+def prune(root: str, keep: int, check_mode: bool = False, fastest: str | None = None) -> Pruned:
+    """Remove all but the newest `keep` releases, the current one, the one before it, the one that served last and the
+    one whose content id is `fastest`.
 
     Environments stay, since the next release may ask for one again; those that no release is linked to are named.
     Kernels that were compiled for a pair of FlashInfer and CUDA go when no release is left that has this pair.
@@ -435,7 +436,7 @@ def prune(root: str, keep: int, check_mode: bool = False) -> Pruned:
     with _opened(root, check_mode):
         numbers, state = _numbers(root), _read_state(root)
         newest = numbers[len(numbers) - keep :] if keep else []
-        kept = {*newest, read_current(root), state.previous, state.proven}
+        kept = {*newest, read_current(root), state.previous, state.proven, _of_content(root, numbers, fastest)}
         removed = [number for number in numbers if number not in kept]
         if not check_mode and removed:
             _remember_highest(root)
@@ -474,6 +475,15 @@ def _opened(root: str, check_mode: bool) -> Iterator[None]:
             os.close(descriptor)
     except OSError as error:
         raise _io_error(root, error) from error
+
+
+def _of_content(root: str, numbers: Sequence[int], content_id: str | None) -> int | None:
+    """The newest sound release with this content."""
+    for number in reversed(numbers) if content_id else ():
+        content = load(root, number).content
+        if content and content.content_id() == content_id:
+            return number
+    return None
 
 
 def _unused_jit_caches(root: str, numbers: Sequence[int]) -> list[str]:

@@ -68,6 +68,11 @@ options:
     description: How many of the newest releases O(state=pruned) keeps, 0 or more.
     type: int
     default: 10
+  facts_dir:
+    description:
+      - Directory of the fact file. The release with the most output tok/s in it, of the runs that can be compared with
+        the newest one, is kept by O(state=pruned) too.
+    type: path
   environment:
     description:
       - Name of the environment below C(ROOT/venvs), as M(tokforge.sglang.environment) returns it. Needed for
@@ -296,8 +301,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     launch_plan,
+    record_selection,
     release_store,
     releases,
+    result_store,
     rollout_lock,
     start_history,
 )
@@ -448,8 +455,16 @@ def remove(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 def prune(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Remove old releases. Raises StoreError."""
-    pruned = release_store.prune(params["root"], params["keep"], check_mode)
+    fastest, warnings = None, []
+    if params["facts_dir"]:
+        try:
+            document = result_store.read(params["facts_dir"])
+            fastest = record_selection.fastest_content(document) if document else None
+        except result_store.StoreError as error:
+            warnings = [f"which release was the fastest is not known, so it is not kept for that: {error}"]
+    pruned = release_store.prune(params["root"], params["keep"], check_mode, fastest)
     return {
+        "warnings": warnings,
         **_removal(pruned.removed, pruned.removed_jit_caches),
         "unused_environments": pruned.unused_environments,
         "removed_jit_caches": pruned.removed_jit_caches,
@@ -486,6 +501,7 @@ def main() -> None:
             "release": {"type": "int"},
             "fallback": {"type": "int"},
             "keep": {"type": "int", "default": 10},
+            "facts_dir": {"type": "path"},
             "environment": {"type": "str"},
             "sglang_version": {"type": "str"},
             "lane": {"type": "str", "choices": ["cpu", "cuda12", "cuda13"], "default": "cuda13"},

@@ -106,3 +106,18 @@ def test_missing_side_is_named() -> None:
 def test_odd_documents_raise_nothing(odd: dict[str, Any], word: str) -> None:
     for a, b in ((word, "latest"), ("latest", word), (word, word)):
         record_selection.both(odd, a, b)
+
+
+def test_fastest_content_is_of_valid_runs_that_are_like_the_newest_and_of_the_newest_itself() -> None:
+    def named(one: dict[str, Any], content: object) -> dict[str, Any]:
+        return {**one, "context": {**one["context"], "content_id": content}}
+
+    history = [named(one, f"content of {one['id']}") for one in HISTORY]
+    assert record_selection.fastest_content(document(history=history, latest=history[-1])) == "content of r1"
+    newest = named(run("r8", 8, 500.0), "content of r8")
+    assert record_selection.fastest_content(document(history=[*history, newest], latest=newest)) == "content of r8"
+    # An invalid newest run says only what is comparable; records of before had no content.
+    invalid = {**newest, "valid": False}
+    assert record_selection.fastest_content(document(history=[*history, invalid], latest=invalid)) == "content of r1"
+    assert record_selection.fastest_content(document()) is None
+    assert record_selection.fastest_content({}) is None

@@ -875,3 +875,16 @@ def test_file_in_place_of_the_store_is_an_error_of_ours(root: Path) -> None:
     (root / "releases").write_text("")
     with pytest.raises(store.StoreError, match=r"cannot change the releases below .*: Not a directory"):
         stage(root, content(root))
+
+
+def test_fastest_release_is_kept_and_a_content_that_no_release_has_keeps_none(root: Path) -> None:
+    for number in range(1, 6):
+        stage(root, port(root, number))
+    store.switch(str(root), 5)
+    content = store.load(str(root), 2).content
+    assert content
+    assert store.prune(str(root), 1, True, "0" * 16).removed == [1, 2, 3, 4]
+    assert store.prune(str(root), 1, fastest=content.content_id()).removed == [1, 3, 4]
+    # One that cannot be read is nobody's.
+    (root / "releases/2/launch.json").write_text("{")
+    assert store.prune(str(root), 1, fastest=content.content_id()).removed == [2]
