@@ -55,7 +55,7 @@ options:
   controller:
     description: The process that runs the play. The action plugin of the same name fills it in.
     type: dict
-    options:
+    suboptions:
       host:
         description: Name of the controller.
         type: str
