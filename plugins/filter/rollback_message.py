@@ -23,7 +23,8 @@ options:
     description:
       - The release facts after the switch back, with C(release) (the one that failed) and C(current) (a number
         or none), C(restored) (whether the link was switched back), C(undone) (whether files were put back) and
-        C(taken_over) (whether another rollout switched). Empty when nothing had been switched.
+        C(taken_over) (whether another rollout switched). C(serves) says that the
+        release that failed was seen to serve before. Empty when nothing had been switched.
     type: dict
     required: true
 """
@@ -53,7 +54,9 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
     current: int | None = release.get("current")
     failed = release.get("release")
     what = f"release {failed}" if failed else "this rollout"
-    if failed is None:
+    if release.get("serves"):
+        state = f"rolled_back: false; {_named(failed)} serves, and was left as it is"
+    elif failed is None:
         state = "rolled_back: false; nothing was switched, and what served before was left as it is"
     elif failure.get("going_back"):
         state = _not_back(failure, failed)

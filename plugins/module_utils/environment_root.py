@@ -46,7 +46,12 @@ def claim_root(root: str) -> None:
     """Make the root ours, before anything else is written below it. Raises InstallError and OSError."""
     check_root(root)
     if not os.path.lexists(os.path.join(root, ROOT_MARKER)):
-        os.makedirs(root, exist_ok=True)
+        # The server runs as its own user, who has to come in, whatever the umask of this one.
+        mask = os.umask(0o022)
+        try:
+            os.makedirs(root, exist_ok=True)
+        finally:
+            os.umask(mask)
         write_atomic(os.path.join(root, ROOT_MARKER), _TEXT.encode(), 0o644)
 
 

@@ -39,6 +39,7 @@ ROLE_FACTS = frozenset(
         "sglang_choice",
         "sglang_backend_info",
         "sglang_probe_info",
+        "sglang_output_info",
         "sglang_rollout_cut_off",
         "sglang_rollout_open",
         "sglang_rollout_kept",

@@ -30,6 +30,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import json_file, proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
+from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 
 SCHEMA_VERSION = 1
 FREE, MINE, HELD, STALE = "free", "mine", "held", "stale"
@@ -130,10 +131,20 @@ def path(root: str) -> str:
 
 
 def read(root: str) -> Lock | None:
-    """The lock as it is, None when nobody has it. One that cannot be read names nobody, so nobody has it."""
+    """The lock as it is, None when nobody has it. One that cannot be read names nobody, so nobody has it.
+
+    Raises LockError for the lock of a newer collection.
+    """
     data = json_file.read_object(path(root))
     try:
-        if data.pop("schema_version") != SCHEMA_VERSION:
+        version = data.pop("schema_version")
+        if is_whole(version) and version > SCHEMA_VERSION:
+            raise LockError(
+                f"cannot read {path(root)}: it has schema {version}, this version of tokforge.sglang knows"
+                f" {SCHEMA_VERSION}; use the newer version of the collection",
+                locked=True,
+            )
+        if version != SCHEMA_VERSION:
             return None
         return Lock(**{**data, "controller": Controller(**data["controller"])})
     except (KeyError, TypeError):
@@ -192,7 +203,7 @@ def take(
         verdict = look(root, rollout, what, controller, lease_s, ended, broken)
         now, lock = time.time(), read(root)
         if lock and verdict.kind == MINE:
-            _write(root, replace(lock, seen_at=now))
+            _write(root, _seen(lock))
         else:
             _write(root, Lock(rollout, what, controller, proc.boot_id(), now, now))
     return verdict
@@ -222,7 +233,7 @@ def look(
 def fence(root: str, rollout: str) -> Lock:
     """A sign of life of the play `rollout`. Raises LockError when the lock is not its any more."""
     with _guarded(root):
-        lock = replace(_mine(root, rollout), seen_at=time.time())
+        lock = _seen(_mine(root, rollout))
         _renew(root, lock)
     return lock
 
@@ -235,15 +246,15 @@ def at_work(root: str, rollout: str | None) -> Iterator[None]:
         return
     me = proc.read_process(os.getpid())
     with _guarded(root):
-        lock = _mine(root, rollout)
+        lock = _seen(_mine(root, rollout))
         pid, ticks = (me.pid, me.start_ticks) if me else (0, 0)
-        _renew(root, replace(lock, seen_at=time.time(), worker_pid=pid, worker_start_ticks=ticks))
+        _renew(root, replace(lock, worker_pid=pid, worker_start_ticks=ticks))
     try:
         yield
     finally:
         # What went wrong in the block is what counts, also when the root is gone by now.
         with contextlib.suppress(LockError), _guarded(root):
-            _renew(root, replace(_mine(root, rollout), seen_at=time.time(), worker_pid=0, worker_start_ticks=0))
+            _renew(root, replace(_seen(_mine(root, rollout)), worker_pid=0, worker_start_ticks=0))
 
 
 def give_back(root: str, rollout: str) -> bool:
@@ -280,6 +291,14 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _seen(lock: Lock) -> Lock:
+    """The lock of a play that shows that it lives: also after a boot that it lived through."""
+    boot_id = proc.boot_id()
+    if lock.boot_id != boot_id:
+        lock = replace(lock, boot_id=boot_id, worker_pid=0, worker_start_ticks=0)
+    return replace(lock, seen_at=time.time())
 
 
 def _mine(root: str, rollout: str) -> Lock:

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import os
+import shlex
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import proc
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, Run, Seen, ServiceError, file_sha256
@@ -144,7 +146,8 @@ class SupervisorManager:
             ) from error
 
     def _start_supervisord(self) -> None:
-        if not self.supervisord or not os.access(self.supervisord, os.X_OK):
+        supervisord = next((path for path in (self.supervisord, self._beside_the_launcher()) if _runs(path)), None)
+        if supervisord is None:
             raise ServiceError(
                 f"cannot start {self.name} in {self.paths.root}: supervisord is not at {self.supervisord}; "
                 "install the tools environment first (role sglang_install)"
@@ -152,7 +155,7 @@ class SupervisorManager:
         # Its environment becomes the server's: nothing of the login that ran Ansible may leak into it.
         environment = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME") if name in os.environ}
         environment.update(LANG="C.UTF-8", PATH=os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"))
-        code, output, errors = self._run([self.supervisord, "-c", self.paths.supervisor_config], environment)
+        code, output, errors = self._run([supervisord, "-c", self.paths.supervisor_config], environment)
         if code != 0:
             raise ServiceError(
                 f"cannot start supervisord with {self.paths.supervisor_config}: it ended with code {code}: "
@@ -163,6 +166,17 @@ class SupervisorManager:
                 f"cannot start supervisord with {self.paths.supervisor_config}: it does not answer on "
                 f"{self.paths.supervisor_socket} after 10 s; look at state/supervisord.log"
             )
+
+    def _beside_the_launcher(self) -> str | None:
+        """The supervisord of the tools environment that the configuration was written for: its interpreter runs the
+        launcher. A play that only starts what is there need not know that environment."""
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(self.paths.supervisor_config, encoding="utf-8")
+            words = shlex.split(parser.get(f"program:{self.name}", "command"))
+        except (configparser.Error, ValueError, OSError):
+            return None
+        return os.path.join(os.path.dirname(words[0]), "supervisord") if words else None
 
     def request_stop(self) -> bool:
         if self._end_lost():
@@ -205,3 +219,7 @@ class SupervisorManager:
         for path in (self.paths.supervisor_socket, self.paths.supervisor_pid):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+def _runs(path: str | None) -> bool:
+    return bool(path) and os.access(path or "", os.X_OK)

@@ -34,13 +34,14 @@ options:
   state:
     description:
       - V(begun) takes the lock.
+      - V(held) fails when the lock was taken away from this play, before a step that does not ask by itself.
       - V(switching) opens an entry in the journal, or takes over the one that is open.
       - V(undone) puts back the files that the open entry has copies of.
       - V(closed) closes the entry, as O(outcome) says; without one it stays open. With O(failure) it fails with that,
         so that a play that went back fails all the same.
       - V(ended) gives the lock back. An entry that is open stays so, for the next play.
     type: str
-    choices: [begun, switching, undone, closed, ended]
+    choices: [begun, held, switching, undone, closed, ended]
     required: true
   rollout:
     description:
@@ -229,7 +230,13 @@ def begin(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         raise rollout_lock.LockError(f"cannot begin below {root}: nothing is deployed there; run deploy.yml first")
     took = rollout_lock.look if check_mode else rollout_lock.take
     verdict = took(root, rollout, given["what"], controller, *looks)
-    journal = rollout_journal.settle(root, time.time(), check_mode)
+    try:
+        journal = rollout_journal.settle(root, time.time(), check_mode)
+    except Exception:
+        # A play that cannot begin is in nobody's way.
+        if not check_mode and verdict.kind != rollout_lock.MINE:
+            rollout_lock.give_back(root, rollout)
+        raise
     warnings = [*journal.warnings]
     if verdict.kind == rollout_lock.STALE:
         warnings.append(f"took the place of an earlier play below {root}: {verdict.why}")
@@ -280,7 +287,14 @@ def end(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     return {}
 
 
-STATES = {"begun": begin, "switching": switching, "undone": undo, "closed": close, "ended": end}
+def hold(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Make sure that the lock is still this play's."""
+    if not check_mode:
+        rollout_lock.fence(given["root"], given["rollout"])
+    return {}
+
+
+STATES = {"begun": begin, "held": hold, "switching": switching, "undone": undo, "closed": close, "ended": end}
 
 
 def main() -> None:
@@ -310,6 +324,7 @@ def main() -> None:
             "failure": {"type": "str"},
         },
         required_if=[
+            ("state", "held", ["rollout"]),
             ("state", "switching", ["rollout"]),
             ("state", "undone", ["rollout"]),
             ("state", "closed", ["rollout"]),
@@ -329,6 +344,10 @@ def main() -> None:
         rollout_lock.LockError,
     ) as error:
         failed = {"msg": str(error), **error.facts}
+        result = {}
+    except OSError as error:
+        why = f"{error.strerror} ({error.filename})"
+        failed = {"msg": f"cannot work below {given['root']}: {why}; make it writable and give it room"}
         result = {}
     for warning in result.pop("warnings", []):
         module.warn(warning)

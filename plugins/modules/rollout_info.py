@@ -76,11 +76,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     root = module.params["root"]
-    lock, now = rollout_lock.read(root), time.time()
-    verdict = rollout_lock.judge(lock, "", proc.boot_id(), now, module.params["lease_s"])
+    now = time.time()
     try:
+        lock = rollout_lock.read(root)
+        verdict = rollout_lock.judge(lock, "", proc.boot_id(), now, module.params["lease_s"])
         journal = rollout_journal.read(root)
-    except rollout_journal.JournalError as error:
+    except (rollout_journal.JournalError, rollout_lock.LockError) as error:
         module.fail_json(msg=str(error), **error.facts)
     for warning in journal.warnings:
         module.warn(warning)

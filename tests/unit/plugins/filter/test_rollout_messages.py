@@ -174,3 +174,5 @@ def test_rollback_message_tells_files_that_came_back_and_that_nothing_was_switch
     assert text.startswith(
         "this rollout failed: x\nrolled_back: false; nothing was switched, and what served before was"
     )
+    text = rollback_message(failure, {"release": 4, "current": 4, "serves": True, "undone": False})
+    assert "release 4 failed: x\nrolled_back: false; release 4 serves, and was left as it is" in text

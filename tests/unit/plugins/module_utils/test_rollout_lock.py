@@ -180,7 +180,7 @@ def test_sign_of_life_is_written_and_the_time_of_taking_kept(root: str, monkeypa
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"schema_version": 2}', '{"schema_version": 1, "rollout": "x"}']
+    "text", ["", "{", "[]", "{}", '{"schema_version": 0}', '{"schema_version": 1, "rollout": "x"}']
 )
 def test_lock_that_names_nobody_is_nobodys(root: str, text: str) -> None:
     path = Path(rollout_lock.path(root))

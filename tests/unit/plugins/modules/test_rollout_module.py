@@ -16,7 +16,13 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc, release_store, rollout_journal, rollout_lock
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    environment_root,
+    proc,
+    release_store,
+    rollout_journal,
+    rollout_lock,
+)
 from ansible_collections.tokforge.sglang.plugins.modules import release as release_module
 from ansible_collections.tokforge.sglang.plugins.modules import rollout, rollout_info, server_service
 
@@ -132,7 +138,7 @@ def test_play_whose_lock_was_taken_cannot_go_on(run: Run, root: Path) -> None:
     first = run("begun", make_root=True, what="deploy", controller=ELSEWHERE)["rollout"]
     run("begun", what="sweep", controller=ELSEWHERE, ended_plays=[first])
     lost = "this play's lock was taken away, and sweep of deploy@ci-1 has it now"
-    for state in ("switching", "undone"):
+    for state in ("held", "switching", "undone"):
         told = run(state, rollout=first)
         assert told["locked"] is True and lost in told["msg"]
     told = run("closed", rollout=first, outcome="failed", failure="the first reason")
@@ -151,6 +157,19 @@ def test_journal_and_store_of_a_newer_collection_are_told_of(run: Run, root: Pat
     assert "has schema 99" in run("", module=rollout_info)["msg"]
     told = run("begun", controller=ELSEWHERE, lock_break=True)
     assert "has schema 99" in told["msg"]
+    # A play that cannot begin is in nobody's way.
+    assert rollout_lock.read(str(root)) is None
+
+
+def test_root_that_cannot_be_made_is_told_in_words(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.parent.joinpath("file").write_text("")
+    monkeypatch.setattr(environment_root, "claim_root", refuse)
+    told = run("begun", make_root=True, controller=ELSEWHERE)
+    assert told["msg"] == f"cannot work below {root}: Permission denied (/opt/x); make it writable and give it room"
+
+
+def refuse(root: str) -> None:
+    raise PermissionError(13, "Permission denied", "/opt/x")
 
 
 def test_damaged_journal_is_warned_of(run: Run, root: Path) -> None:
