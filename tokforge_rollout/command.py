@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -31,6 +33,8 @@ from tokforge_rollout.redaction import Redactor
 from tokforge_rollout.stopping import Stopper
 from tokforge_rollout.variables import UsageError, Variables
 
+# Key of summary.json, there until the private directory is gone.
+PRIVATE = "private_directory"
 # After these a report tells something: hosts were worked on, and nobody waits for the end.
 REPORTED = (Outcome.OK, Outcome.FAILED, Outcome.ROLLED_BACK, Outcome.UNREACHABLE)
 
@@ -38,49 +42,98 @@ REPORTED = (Outcome.OK, Outcome.FAILED, Outcome.ROLLED_BACK, Outcome.UNREACHABLE
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line; returns the exit code of its outcome."""
     request = command_line.parse(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of few letters must not stop Ansible
     try:
         outcome = again(request) if request.command == command_line.OUTCOME else rollout(request)
     except UsageError as error:
-        print(f"tokforge-rollout: {error}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"tokforge-rollout: {error}", file=sys.stderr)
         outcome = Outcome.USAGE
     except Exception:  # whatever it is, a pipeline has to hear of it by its own code
-        traceback.print_exc()
+        _trace()
         outcome = Outcome.INTERNAL
     return outcome.exit_code
 
 
 def rollout(request: Request) -> Outcome:
-    """Run a playbook, and report.yml when that is asked for."""
+    """Run a playbook, and report.yml when that is asked for, which changes nothing about the outcome."""
     collection = find(os.environ)
     asked = _play(request, collection)
+    wanted = request.report and request.command != "report" and not request.check
+    page = _report(request, asked, collection) if wanted else None
     stopper = Stopper(request.timeout_s, request.grace_s)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _wish(stopper))
-    artifacts.prepare(request.artifacts)
+    _listen(stopper)
     redactor = Redactor(asked.variables.secrets)
     facts = _facts(request, asked.variables, collection)
-    artifacts.write_summary(request.artifacts, summary.unfinished(facts), redactor)
-    begun = time.monotonic()
-    evidence = _run(asked, collection, request.artifacts, artifacts.RUNNER, redactor, stopper)
-    verdict = judge(evidence)
-    result = summary.finished(facts, verdict, evidence, time.monotonic() - begun)
-    _write(request.artifacts, result, evidence, verdict, redactor)
-    wanted = request.report and request.command != "report" and not request.check
-    if wanted and verdict.outcome in REPORTED and stopper.reason is None:
-        page = _report(request, asked, collection)
-        reported = judge(_run(page, collection, request.artifacts, artifacts.REPORT_RUNNER, redactor, stopper))
-        if verdict.outcome is Outcome.OK and reported.outcome is not Outcome.OK:
-            verdict = Verdict(reported.outcome, f"the report: {reported.reason}", verdict.hosts)
-        result = summary.finished(facts, verdict, evidence, time.monotonic() - begun)
-        result["report"] = {"outcome": reported.outcome.label, "reason": reported.reason}
+    for name in play.FOREIGN:
+        os.environ.pop(name, None)
+    with contextlib.ExitStack() as held:
+        # It holds the variables' values. Its path is in the summary as long as it is there.
+        with tempfile.TemporaryDirectory(prefix=artifacts.PRIVATE_PREFIX) as private:
+            noted = {PRIVATE: private}
+            held.enter_context(artifacts.prepare(request.artifacts, summary.unfinished(facts) | noted, redactor))
+            begun = time.monotonic()
+
+            def go(what: Play, ident: str) -> Evidence:
+                return play.run(what, collection, request.artifacts, ident, Path(private) / ident, redactor, stopper)
+
+            evidence = go(asked, artifacts.RUNNER)
+            verdict = judge(evidence)
+            result = summary.finished(facts, verdict, evidence, time.monotonic() - begun)
+            if page and verdict.outcome in REPORTED and stopper.reason is None:
+                result["report"] = {"outcome": Outcome.UNKNOWN.label, "reason": summary.STILL_RUNNING}
+                _write(request.artifacts, result | noted, evidence, verdict, redactor)
+                reported, reason = _reported(lambda: go(page, artifacts.REPORT_RUNNER))
+                result = summary.finished(facts, verdict, evidence, time.monotonic() - begun)
+                result["report"] = {"outcome": reported.label, "reason": reason}
+            _write(request.artifacts, result | noted, evidence, verdict, redactor)
         _write(request.artifacts, result, evidence, verdict, redactor)
-    artifacts.clean(request.artifacts, redactor)
+        artifacts.clean(request.artifacts, redactor)
     _say(request.command, verdict, request.artifacts, redactor)
     return verdict.outcome
 
 
+def _reported(run: Callable[[], Evidence]) -> tuple[Outcome, str]:
+    """What became of the report, and why. It comes after a rollout, whose outcome must be told whatever happens."""
+    try:
+        verdict = judge(run())
+    except Exception as error:
+        _trace()
+        return Outcome.INTERNAL, type(error).__name__
+    return verdict.outcome, verdict.reason
+
+
+def _trace() -> None:
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+
+
+def _listen(stopper: Stopper) -> None:
+    """Let signals stop Ansible. A hangup that is ignored (nohup) stays so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _wish(stopper))
+
+
 def again(request: Request) -> Outcome:
-    """Judge a run whose command was killed, and write its summary and JUnit. What had its end is only told again."""
+    """Judge a run whose command was killed, write its summary and JUnit and remove what it left that is private.
+
+    What had its end is only told again, and what still runs is left alone.
+    """
+    with contextlib.ExitStack() as stack:
+        # An ended run can be told from a directory that cannot be written.
+        with contextlib.suppress(OSError):
+            if (request.artifacts / artifacts.SUMMARY).is_file():
+                try:
+                    stack.enter_context(artifacts.lock(request.artifacts))
+                except artifacts.BusyError:
+                    play.show(f"{request.artifacts}: it is still running")
+                    return Outcome.UNKNOWN
+        return _again(request)
+
+
+def _again(request: Request) -> Outcome:
     path = request.artifacts / artifacts.SUMMARY
     try:
         old = json.loads(path.read_text(encoding="utf-8"))
@@ -90,10 +143,18 @@ def again(request: Request) -> Outcome:
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UsageError(f"cannot read {path}: {error!r}; name the artifacts of a run with --artifacts") from None
     redactor = Redactor(variables.gather([], os.environ).secrets)
-    if ended:
+    private = old.pop(PRIVATE, None)
+    if private is not None:
+        artifacts.remove_private(str(private))
+    if not ended or private is not None:
+        for name in (artifacts.RUNNER, artifacts.REPORT_RUNNER):
+            artifacts.drop_environment(request.artifacts / name)
+        artifacts.clean(request.artifacts, redactor)
+    if ended:  # before its report was through, if the private directory was still there
+        if private is not None:
+            artifacts.write_summary(request.artifacts, old, redactor)
         _say(facts.playbook, told, request.artifacts, redactor)
         return told.outcome
-    artifacts.clean(request.artifacts, redactor)
     evidence = read(request.artifacts / artifacts.RUNNER)
     verdict = judge(evidence)
     _write(request.artifacts, summary.finished(facts, verdict, evidence, None), evidence, verdict, redactor)
@@ -146,16 +207,6 @@ def _inventory(given: str) -> str:
     return str(path)
 
 
-def _run(
-    asked: Play, collection: Collection, directory: Path, ident: str, redactor: Redactor, stopper: Stopper
-) -> Evidence:
-    """Run with a private directory, which holds the variables' values and is gone afterwards."""
-    for name in play.FOREIGN:
-        os.environ.pop(name, None)
-    with tempfile.TemporaryDirectory(prefix="tokforge-rollout-") as private:
-        return play.run(asked, collection, directory, ident, Path(private), redactor, stopper)
-
-
 def _facts(request: Request, given: Variables, collection: Collection) -> summary.Facts:
     return summary.Facts(
         playbook=request.command,
@@ -175,7 +226,7 @@ def _facts(request: Request, given: Variables, collection: Collection) -> summar
 
 def _write(directory: Path, result: dict[str, Any], evidence: Evidence, verdict: Verdict, redactor: Redactor) -> None:
     text = junit.render(result["playbook"], evidence, verdict)
-    artifacts.write(directory / artifacts.JUNIT, redactor.text(text))
+    artifacts.write(directory / artifacts.JUNIT, text)
     artifacts.write_summary(directory, result, redactor)
 
 

@@ -40,7 +40,7 @@ class Outcome(Enum):
     )
     INTERNAL = ("internal", 70, "The command itself failed. This is a bug.")
     TIMED_OUT = ("timed_out", 124, "The time of `--timeout` was over, and Ansible was stopped.")
-    CANCELLED = ("cancelled", 130, "SIGINT or SIGTERM came, and Ansible was stopped.")
+    CANCELLED = ("cancelled", 130, "SIGINT, SIGTERM or SIGHUP came, and Ansible was stopped.")
 
     def __init__(self, label: str, exit_code: int, meaning: str) -> None:
         self.label = label

@@ -51,7 +51,7 @@ def run(
     :param private: a directory that only this user can read, gone after the run: variables, facts.
     """
     _write_private(private / "env" / "extravars", play.variables.values)
-    with (directory / artifacts.LOG).open("a", encoding="utf-8") as log:
+    with _log(directory / artifacts.LOG) as log:
         stopper.pid = None  # of an earlier play
         stage = _Stage(log, redactor, stopper, directory / ident)
         try:
@@ -74,6 +74,8 @@ def run(
         except BaseException:
             stopper.give_up()
             raise
+        finally:
+            artifacts.drop_environment(directory / ident)  # Ansible may not have come to run
     artifacts.clean(directory / ident, redactor)
     return read(directory / ident, stopper.reason)
 
@@ -127,11 +129,12 @@ class _Stage:
 
 
 def show(text: str) -> None:
-    """Print and flush. A reader that went away is no reason to stop a rollout half way."""
+    """Print and flush. A reader, a terminal or a disk that went away is no reason to stop a rollout half way."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the rest of the process
+    except OSError:
+        # For the rest of the process.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
 
 
 def _files(variables: Variables) -> Iterator[str]:
@@ -144,4 +147,11 @@ def _write_private(path: Path, values: Mapping[str, Any]) -> None:
     """ansible-runner hands a file of this name to Ansible by its name. Given as a value it would be an argument."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
-    path.write_text(json.dumps(values), encoding="utf-8")
+    # YAML of -e has dates, which JSON has as text.
+    path.write_text(json.dumps(values, default=str), encoding="utf-8")
+
+
+def _log(path: Path) -> TextIO:
+    """The log, for this user only. What is no text is written escaped: Ansible must not stop for it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")

@@ -19,6 +19,10 @@ from typing import Any
 MASK = "********"
 # Shorter ones are in too many words.
 SHORTEST = 4
+# Settings like HF_HUB_DISABLE_IMPLICIT_TOKEN=true have a secret's name.
+NO_SECRETS = frozenset({"true", "false", "null", "none", "yes", "no", "on", "off"})
+# What ansible-runner's events and summary.json are read by.
+KEPT = frozenset({"event", "uuid", "counter", "pid", "playbook", "outcome", "started", "private_directory"})
 SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:token|pass|passw(?:or)?d|passphrase|secrets?|credentials?|pat"
     r"|(?:api|private|access|secret)[_-]?key)$",
@@ -54,7 +58,9 @@ class Redactor:
     """Replaces known secrets in text and in JSON values."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        long = {secret for secret in secrets if len(secret.strip()) >= SHORTEST}
+        long = {
+            secret for secret in secrets if len(secret.strip()) >= SHORTEST and secret.strip().lower() not in NO_SECRETS
+        }
         # A secret of several lines is shown line by line, too, and with its characters escaped.
         long |= {line.strip() for secret in long for line in secret.splitlines() if len(line.strip()) >= 2 * SHORTEST}
         forms = long | {json.dumps(secret)[1:-1] for secret in long}
@@ -67,24 +73,46 @@ class Redactor:
         return self._pattern.sub(MASK, text) if self._pattern else text
 
     def tree(self, value: Any) -> Any:
-        """A JSON value without secrets, in its texts and in its keys."""
+        """A JSON value without secrets in its texts, and in its numbers below a secret's name.
+
+        Keys stay, and so does what a run is read by: else a secret `play` would take the end of an event's name.
+        """
+        if isinstance(value, dict):
+            return {
+                key: inner if key in KEPT and isinstance(inner, (str, int)) else self._below(str(key), inner)
+                for key, inner in value.items()
+            }
+        return self._below("", value)
+
+    def _below(self, name: str, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.tree(key): self.tree(inner) for key, inner in value.items()}
+            return {key: self._below(str(key), inner) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.tree(inner) for inner in value]
+            return [self._below(name, inner) for inner in value]
+        if isinstance(value, (int, float)) and is_secret_name(name) and self.text(str(value)) == MASK:
+            return MASK
         return value
 
     def file(self, path: Path) -> None:
-        """Replace a file that holds a secret by one without. What is no text is left alone."""
+        """Replace a file that holds a secret by one without. JSON stays JSON; what is no text is left alone."""
         try:
             old = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             return
-        new = self.text(old)
+        new = self._json(old) if path.suffix == ".json" or path.name == "command" else self.text(old)
         if new != old:
             scratch = path.with_name(path.name + ".new")
             scratch.touch(mode=0o600)
             scratch.write_text(new, encoding="utf-8")
             os.replace(scratch, path)
+
+    def _json(self, text: str) -> str:
+        """JSON without secrets. A half of one, which a killed process left, is taken as text."""
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            return self.text(text)
+        clean = self.tree(parsed)
+        return text if clean == parsed else json.dumps(clean, indent=2) + "\n"

@@ -21,6 +21,10 @@ import yaml
 from tokforge_rollout.redaction import is_secret_name, secrets_of
 
 PREFIX = "TOKFORGE_VAR_"
+UNSAFE = "__ansible_unsafe"
+# Keys by which Ansible reads more than plain values from JSON. One that it cannot read makes it read YAML instead,
+# which has none of them.
+ANSIBLES_KEY = "__ansible_"
 
 
 class UsageError(Exception):
@@ -60,11 +64,26 @@ def gather(arguments: Sequence[str], environment: MutableMapping[str, str]) -> V
             values.update(_given(argument))
     secrets = {text for found in (known, from_environment) for _name, text in secrets_of(found)}
     secrets |= {text for name, text in secrets_of(environment)}
-    return Variables(from_environment | values, tuple(files), frozenset(secrets))
+    literals = {name: literal(value) for name, value in from_environment.items()}
+    return Variables(literals | values, tuple(files), frozenset(secrets))
+
+
+def literal(value: Any) -> Any:
+    """A value whose texts Ansible does not take for templates: what a person types into a CI's form runs nothing.
+
+    Ansible reads `__ansible_unsafe` in JSON (ansible-core 2.19, _internal/_json/_profiles/_legacy.py).
+    """
+    if isinstance(value, str):
+        return {UNSAFE: value}
+    if isinstance(value, dict):
+        return {name: literal(inner) for name, inner in value.items()}
+    return [literal(inner) for inner in value] if isinstance(value, list) else value
 
 
 def take(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Take every TOKFORGE_VAR_<name> out of the environment. Names are lower case; `{` or `[` begins JSON.
+
+    A secret that begins so and is no JSON is a text.
 
     An empty one is a question of a survey that was left open: the variable stays as the inventory has it.
     """
@@ -73,16 +92,28 @@ def take(environment: MutableMapping[str, str]) -> Iterator[tuple[str, Any]]:
         if not name.isidentifier():
             raise UsageError(f"cannot read {key} of the environment: {name!r} is no variable's name; rename it")
         if text.strip():
-            yield name, _value(key, text)
+            yield name, _value(key, name, text)
 
 
-def _value(key: str, text: str) -> Any:
+def _value(key: str, name: str, text: str) -> Any:
     if text.lstrip()[0] not in "{[":
         return text
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
+        if is_secret_name(name):
+            return text
         raise UsageError(f"cannot read {key} of the environment: it is no JSON: {_why(error)}; correct it") from None
+    if any(inner.startswith(ANSIBLES_KEY) for inner in _keys(value)):
+        raise UsageError(f"cannot take {key} of the environment: it has a key {ANSIBLES_KEY}...; give it in a file")
+    return value
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys(inner)
 
 
 def _why(error: ValueError) -> str:
@@ -108,7 +139,7 @@ def _parse(argument: str) -> dict[str, Any]:
         except yaml.YAMLError:
             parsed = None
         if isinstance(parsed, dict):
-            return {str(name): value for name, value in parsed.items()}
+            return {str(name): _json(value) for name, value in parsed.items()}
         raise UsageError("cannot read an argument of -e: it begins with { and is no JSON object; correct it")
     try:
         words = shlex.split(argument)
@@ -118,6 +149,13 @@ def _parse(argument: str) -> dict[str, Any]:
     if not pairs or not all(name.isidentifier() and equals for name, equals, _value in pairs):
         raise UsageError("cannot read an argument of -e: it is no name=value, no JSON object and no @FILE; correct it")
     return {name: value for name, _equals, value in pairs}
+
+
+def _json(value: Any) -> Any:
+    """YAML as JSON can hold it: keys become text. Dates as values do so when it is written."""
+    if isinstance(value, dict):
+        return {str(name): _json(inner) for name, inner in value.items()}
+    return [_json(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _file(name: str) -> Path:

@@ -225,7 +225,9 @@ def test_killed_command_leaves_no_good_outcome(tmp_path: Path, collections: Path
     process.kill()
     process.communicate(timeout=60)
     os.killpg(ansible, signal.SIGKILL)
-    assert summary(tmp_path / "out")["outcome"] == "unknown"
+    left = summary(tmp_path / "out")
+    assert left["outcome"] == "unknown"
+    assert Path(left["private_directory"], "runner", "env", "extravars").is_file()
     assert not (tmp_path / "out" / "runner" / "rc").exists()
     again = run(["outcome"], tmp_path / "out", collections)
     found = summary(tmp_path / "out")
@@ -233,6 +235,7 @@ def test_killed_command_leaves_no_good_outcome(tmp_path: Path, collections: Path
         again.stdout + again.stderr
     )
     assert failed_cases(tmp_path / "out") == ["tokforge-rollout: outcome"]
+    assert not Path(left["private_directory"]).exists()
 
 
 def test_wrong_requests_start_nothing(tmp_path: Path, collections: Path) -> None:

@@ -20,6 +20,7 @@ import tomllib
 import yaml
 
 from tokforge_rollout import artifacts, command_line
+from tokforge_rollout.command import PRIVATE
 from tokforge_rollout.outcome import Outcome
 from tokforge_rollout.redaction import is_secret_name
 
@@ -43,9 +44,8 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def commands(text: str) -> list[str]:
-    return [
-        line.strip().removeprefix("$ ") for line in text.splitlines() if re.match(r"\s*(\$ )?tokforge-rollout ", line)
-    ]
+    begins = re.compile(r"\s*(?:\$ |exec )?(tokforge-rollout .*)")
+    return [match.group(1) for match in map(begins.match, text.splitlines()) if match]
 
 
 def options() -> dict[str, dict[str, Any]]:
@@ -78,12 +78,33 @@ def test_github_keeps_artifacts_of_every_run_and_hands_secrets_over_in_the_envir
     assert upload["if"] == "always()"
     lines = [command for text in texts(job) for command in commands(text)]
     requests = [command_line.parse(shlex.split(line)[1:]) for line in lines]
-    assert [request.command for request in requests] == ["preflight", "deploy"]
+    assert [request.command for request in requests] == ["preflight", "deploy", "outcome"]
+    assert requests[2].artifacts == requests[1].artifacts
     assert {request.artifacts.parent.name for request in requests} == {Path(upload["with"]["path"]).name}
+    (deploy,) = [step for step in job["steps"] if " deploy " in step.get("run", "")]
+    assert deploy["run"].startswith("exec tokforge-rollout ")  # a shell would keep SIGINT for itself
+    (told,) = [step for step in job["steps"] if "tokforge-rollout outcome" in step.get("run", "")]
+    assert told["if"] == "always()"
+    assert job["steps"].index(deploy) < job["steps"].index(told) < job["steps"].index(upload)
     # GitHub kills a cancelled job after ten seconds.
     assert requests[1].grace_s <= 5
     assert sum(request.timeout_s or 0 for request in requests) <= job["timeout-minutes"] * 60
     assert not any("secrets." in step.get("run", "") for step in job["steps"])
+
+
+def test_examples_know_the_hosts_before_they_log_in() -> None:
+    steps = [step.get("run", "") for step in GITHUB["jobs"]["rollout"]["steps"]]
+    (known,) = [number for number, run in enumerate(steps) if "UserKnownHostsFile=" in run]
+    assert 'printenv KNOWN_HOSTS > "$RUNNER_TEMP/known_hosts"' in steps[known]
+    assert known < min(number for number, run in enumerate(steps) if "tokforge-rollout preflight" in run)
+    assert any("known_hosts" in line for line in GITLAB["default"]["before_script"])
+    assert GITLAB["variables"]["ANSIBLE_SSH_COMMON_ARGS"] == "-o UserKnownHostsFile=$CI_PROJECT_DIR/known_hosts"
+
+
+def test_default_artifacts_are_in_no_commit_and_no_package() -> None:
+    default = command_line.parse(["outcome"]).artifacts.name
+    assert f"/{default}/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert default in yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["build_ignore"]
 
 
 def test_gitlab_keeps_artifacts_and_tests_of_every_run() -> None:
@@ -125,7 +146,7 @@ def test_page_has_every_option_and_every_file_of_the_artifacts() -> None:
     (subparsers,) = [a for a in command_line.parser()._actions if isinstance(a, argparse._SubParsersAction)]
     for option in subparsers.choices["deploy"]._option_string_actions:
         assert f"`{option}" in PAGE or option in ("-h", "--help"), option
-    assert [name for name in artifacts.OURS if f"`{name}" not in PAGE] == []
+    assert [name for name in (*artifacts.OURS, artifacts.LOCK, PRIVATE) if f"`{name}" not in PAGE] == []
 
 
 def test_commands_are_the_playbooks() -> None:

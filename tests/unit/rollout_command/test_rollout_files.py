@@ -70,11 +70,62 @@ def test_callers_settings_win_but_for_where_the_collection_and_ansible_are() -> 
 def test_directory_of_somebody_else_is_refused_and_an_earlier_runs_is_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match="name an empty one"):
-        artifacts.prepare(tmp_path)
-    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "runner" / "job_events").mkdir(parents=True)
-    artifacts.prepare(tmp_path)
+        artifacts.prepare(tmp_path, {}, Redactor(()))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    (tmp_path / "summary.json").write_text("old", encoding="utf-8")
+    (tmp_path / "runner" / "job_events").mkdir(parents=True)
+    artifacts.prepare(tmp_path, {"a": 1}, Redactor(())).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "summary.json", "thesis.txt"]
+    assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == {"a": 1}
+
+
+def test_directory_stays_ours_wherever_the_command_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "summary.json.new").touch()
+    artifacts.prepare(tmp_path, {"a": 1}, Redactor(())).close()
+    (tmp_path / "runner").mkdir()
+
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        artifacts.prepare(tmp_path, {"a": 2}, Redactor(()))
+    assert json.loads((tmp_path / "summary.json").read_text(encoding="utf-8")) == {"a": 2}
+    monkeypatch.undo()
+    artifacts.prepare(tmp_path, {"a": 3}, Redactor(())).close()
+
+
+def test_directory_that_cannot_be_listed_is_a_wrong_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(UsageError, match="Permission denied; name another one"):
+        artifacts.prepare(tmp_path, {}, Redactor(()))
+
+
+def test_running_run_is_left_alone_by_a_second_one_and_by_outcome(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def all_files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    with artifacts.prepare(tmp_path, summary.unfinished(FACTS), Redactor(())):
+        (tmp_path / "ab-partial.json").write_text("half", encoding="utf-8")
+        before = all_files()
+        with pytest.raises(UsageError, match="still running"):
+            artifacts.prepare(tmp_path, {}, Redactor(()))
+        assert command.main(["outcome", "--artifacts", str(tmp_path)]) == 7
+        assert "it is still running" in capsys.readouterr().out
+        assert all_files() == before
+    assert command.main(["outcome", "--artifacts", str(tmp_path)]) == 7
+    assert not (tmp_path / "ab-partial.json").exists()
+
+
+def test_outcome_makes_no_lock_where_no_run_was(tmp_path: Path) -> None:
+    assert command.main(["outcome", "--artifacts", str(tmp_path)]) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_command_file_keeps_names_of_the_environment_only(tmp_path: Path) -> None:
@@ -85,15 +136,20 @@ def test_command_file_keeps_names_of_the_environment_only(tmp_path: Path) -> Non
     kept = (tmp_path / "command").read_text(encoding="utf-8")
     assert json.loads(kept)["env"] == ["A", "B"]
     assert "hidden" not in kept
+    (tmp_path / "command").write_text('{"env": {"B": "hid', encoding="utf-8")
+    artifacts.drop_environment(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_halves_of_events_are_removed_and_secrets_replaced(tmp_path: Path) -> None:
     (tmp_path / "job_events").mkdir()
     (tmp_path / "job_events" / "ab-partial.json").write_text("hidden-value", encoding="utf-8")
     (tmp_path / "job_events" / "1-ab.json").write_text('"hidden-value"', encoding="utf-8")
-    artifacts.clean(tmp_path, Redactor(["hidden-value"]))
+    (tmp_path / "status").write_text("failed", encoding="utf-8")
+    artifacts.clean(tmp_path, Redactor(["hidden-value", "failed"]))
     (kept,) = (tmp_path / "job_events").iterdir()
-    assert kept.read_text(encoding="utf-8") == '"********"'
+    assert json.loads(kept.read_text(encoding="utf-8")) == "********"
+    assert (tmp_path / "status").read_text(encoding="utf-8") == "failed"
 
 
 def test_junit_holds_what_xml_cannot_and_is_red_for_an_outcome_without_a_failed_task() -> None:
@@ -149,4 +205,5 @@ def test_ansible_does_not_go_on_when_the_command_fails(tmp_path: Path, monkeypat
         run(play, collection, tmp_path, "runner", tmp_path / "private", Redactor(()), stopper)
     assert asked == [77]
     assert (tmp_path / "play.log").read_text(encoding="utf-8") == "one line\n"
+    assert (tmp_path / "play.log").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "private" / "env" / "extravars").stat().st_mode & 0o777 == 0o600

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tokforge_rollout.redaction import MASK, Redactor, is_secret_name, secrets_of
-from tokforge_rollout.variables import UsageError, gather
+from tokforge_rollout.variables import UNSAFE, UsageError, gather
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -23,7 +23,7 @@ def test_arguments_win_over_the_environment_and_it_is_emptied_of_them() -> None:
     assert found.values == {
         "backend": "auto",
         "model": "a b",
-        "sglang_port": "1",
+        "sglang_port": {UNSAFE: "1"},
         "sglang_server_args": {"tp-size": 8},
     }
     assert env == {"PATH": "/bin"}
@@ -32,7 +32,7 @@ def test_arguments_win_over_the_environment_and_it_is_emptied_of_them() -> None:
 def test_environment_holds_json_and_secrets() -> None:
     env = {"TOKFORGE_VAR_SGLANG_SERVER_SECRETS": '{"A": "hidden-a"}', "HF_TOKEN": "hidden-b", "LANG": "C.UTF-8"}
     found = gather([], env)
-    assert found.values == {"sglang_server_secrets": {"A": "hidden-a"}}
+    assert found.values == {"sglang_server_secrets": {"A": {UNSAFE: "hidden-a"}}}
     assert found.secrets == {"hidden-a", "hidden-b"}
 
 
@@ -72,6 +72,7 @@ def test_secret_in_an_argument_is_refused_and_not_repeated(argument: str) -> Non
         (["@/nowhere/at/all.yml"], {}),
         ([], {"TOKFORGE_VAR_": "x"}),
         ([], {"TOKFORGE_VAR_A": '{"a": hidden}'}),
+        ([], {"TOKFORGE_VAR_A": '[{"b": {"__ansible_vault": "hidden"}}]'}),
     ],
 )
 def test_what_cannot_be_read_is_said_without_its_value(arguments: list[str], env: dict[str, str]) -> None:
@@ -114,8 +115,8 @@ def test_secrets_are_what_stands_below_a_secrets_name() -> None:
 def test_secrets_are_replaced_as_they_are_and_as_json_has_them() -> None:
     secret = 'qu"ote\nsecond-line-of-it'
     redactor = Redactor([secret, "abc", ""])
-    shown = {"msg": f"is {secret}!", "raw": json.dumps({"k": secret}), "lines": ["second-line-of-it"], secret: 1}
-    assert redactor.tree(shown) == {"msg": f"is {MASK}!", "raw": f'{{"k": "{MASK}"}}', "lines": [MASK], MASK: 1}
+    shown = {"msg": f"is {secret}!", "raw": json.dumps({"k": secret}), "lines": ["second-line-of-it"], "k": 1}
+    assert redactor.tree(shown) == {"msg": f"is {MASK}!", "raw": f'{{"k": "{MASK}"}}', "lines": [MASK], "k": 1}
     assert redactor.text("abc") == "abc"  # too short to tell from a word
     assert Redactor([]).text("anything") == "anything"
 
@@ -130,3 +131,58 @@ def test_files_with_a_secret_are_replaced_and_others_left(tmp_path: Path) -> Non
         Redactor(["hidden-value"]).file(path)
     assert bad.read_text(encoding="utf-8") == f"x {MASK} y"
     assert (good.stat().st_ino, binary.read_bytes()) == (before, b"\xff\xfe hidden")
+
+
+def test_texts_of_the_environment_are_no_templates_wherever_they_stand() -> None:
+    given = '{"a": ["{{ 1 }}", 2, {"b": "{% x %}"}], "c": null}'
+    found = gather(['{"e": "{{ 3 }}"}'], {"TOKFORGE_VAR_D": given, "TOKFORGE_VAR_E": "x"})
+    assert found.values == {"d": {"a": [{UNSAFE: "{{ 1 }}"}, 2, {"b": {UNSAFE: "{% x %}"}}], "c": None}, "e": "{{ 3 }}"}
+
+
+@pytest.mark.parametrize("text", ["{pass", "[1", '{"open": '])
+def test_secret_that_only_begins_like_json_is_a_text(text: str) -> None:
+    found = gather([], {"TOKFORGE_VAR_SGLANG_HUB_TOKEN": text})
+    assert found.values == {"sglang_hub_token": {UNSAFE: text}}
+    assert found.secrets == {text}
+
+
+def test_yaml_of_an_argument_can_be_written_as_json() -> None:
+    found = gather(["{a: 2024-01-01, b: {2024-01-02: [{3: x}]}}"], {}).values
+    assert json.loads(json.dumps(found, default=str)) == {"a": "2024-01-01", "b": {"2024-01-02": [{"3": "x"}]}}
+
+
+@pytest.mark.parametrize("word", ["true", "False", "NULL", "none", "yes", "no", "on", "off"])
+def test_words_of_settings_are_no_secrets(word: str) -> None:
+    assert Redactor([word]).text(f"is {word} and {word * 2}") == f"is {word} and {word * 2}"
+
+
+def test_json_stays_json_and_numbers_go_only_below_a_secrets_name(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text('{"exit_code": 1234, "x": ["1234"], "y": {"pin_token": 1234, "port": 1234}}', encoding="utf-8")
+    Redactor(["1234"]).file(path)
+    assert json.loads(path.read_text(encoding="utf-8")) == {
+        "exit_code": 1234,
+        "x": [MASK],
+        "y": {"pin_token": MASK, "port": 1234},
+    }
+    command = tmp_path / "command"
+    command.write_text('{"command": ["a\\"b1"]}', encoding="utf-8")
+    Redactor(['a"b1']).file(command)
+    assert json.loads(command.read_text(encoding="utf-8")) == {"command": [MASK]}
+    half = tmp_path / "2-ab.json"
+    half.write_text('{"x": "1234', encoding="utf-8")
+    Redactor(["1234"]).file(half)
+    assert half.read_text(encoding="utf-8") == f'{{"x": "{MASK}'
+
+
+def test_what_an_event_is_read_by_is_kept() -> None:
+    event = {
+        "event": "playbook_on_stats",
+        "uuid": "play-1",
+        "counter": 7,
+        "pid": 1234,
+        "stdout": "play",
+        "event_data": {"playbook": "play", "ok": {"play": 1}, "event": "play"},
+    }
+    clean = Redactor(["play", "1234"]).tree(event)
+    assert clean == event | {"stdout": MASK, "event_data": {"playbook": MASK, "ok": {"play": 1}, "event": MASK}}
