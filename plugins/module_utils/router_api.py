@@ -16,6 +16,7 @@ request that a worker works on when it is taken out goes on to its end (tried wi
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -34,6 +35,8 @@ _BODY_BYTES = 1024 * 1024
 # Routers that know of data parallel ranks list each as a worker of its own.
 _RANK = re.compile(r"@\d+$")
 _POLL_S = 0.2
+# One that was listed just now may not have been checked yet.
+_UNHEALTHY_S = 3.0
 
 
 class RouterError(Exception):
@@ -68,14 +71,15 @@ Call = Callable[[str, str, Optional[Any], float], Reply]
 
 def normal(url: str) -> str:
     """One way of writing a base URL. Raises RouterError for what is none."""
-    parts = urllib.parse.urlsplit(url.strip())
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
     hidden = url_password.shown(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query or parts.fragment:
-        raise RouterError(f"cannot use the address {hidden}: it is no http:// or https:// base URL; correct it")
+    none = RouterError(f"cannot use the address {hidden}: it is no http:// or https:// base URL; correct it")
+    try:
+        parts = urllib.parse.urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise none from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
+        raise none
     if parts.username is not None:
         raise RouterError(f"cannot use the address {hidden}: it holds a user name; keys belong into state/secrets.env")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -195,25 +199,47 @@ def settle(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """Have the worker listed and healthy, or not listed, and read it back: the result of module router_worker."""
+    """Have the worker listed and healthy, or not listed, and read it back: the result of module router_worker.
+
+    A router looks at its workers every 60 s and believes the second good answer only, but looks at once at one that is
+    added. So one that it lists as unhealthy is taken out and added again, once. `warnings` are for a person.
+    """
     url = normal(url)
     before = router.workers()
     there = matching(before, url)
     changed = bool(there) != (state == PRESENT)
     after = before
+    warnings = []
+    if state == ABSENT and not there:
+        listed = ", ".join(sorted(url_password.shown(one.url) for one in before)) or "no server"
+        warnings.append(
+            f"router {router.url} does not list {url}; it lists {listed}; is sglang_drain_url how it knows this server?"
+        )
     if not check_mode and (changed or state == PRESENT):
         if changed and state == PRESENT:
             router.add(url)
         elif changed:
             for worker in there:
                 router.remove(worker)
-        deadline = now() + router.timeout_s
+        began = now()
+        may_renew, leaving = state == PRESENT and not changed, False
         while True:
             after = router.workers()
-            if _reached(matching(after, url), state):
+            found = matching(after, url)
+            if leaving and not found:
+                router.add(url)
+                leaving = False
+            elif not leaving and _reached(found, state):
                 break
-            if now() >= deadline:
-                raise _late(router, url, state, matching(after, url), after)
+            elif may_renew and found and now() - began >= _UNHEALTHY_S:
+                for worker in found:
+                    router.remove(worker)
+                may_renew, leaving, changed = False, True, True
+            if now() - began >= router.timeout_s:
+                if leaving:  # what was asked to go may go yet
+                    with contextlib.suppress(RouterError):
+                        router.add(url)
+                raise _late(router, url, state, found, after)
             sleep(_POLL_S)
     urls = {"before": sorted(one.url for one in before), "after": sorted(one.url for one in after)}
     if check_mode and changed:
@@ -224,6 +250,7 @@ def settle(
         "workers": urls["after"],
         "router_url": router.url,
         "url": url,
+        "warnings": warnings,
         "diff": {side: {"workers": urls[side]} for side in ("before", "after")},
     }
 

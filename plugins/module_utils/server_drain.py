@@ -23,6 +23,7 @@ where nobody can tell, as long as the limit of the stop is long enough.
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 import time
@@ -113,7 +114,7 @@ def metrics_counts(text: str) -> Counts | None:
     queued: dict[tuple[str, str], float] = {}
     active: float | None = None
     for name, labels, value in samples(text):
-        if value != value or labels.get("priority"):
+        if not math.isfinite(value) or labels.get("priority"):
             continue
         rank = labels.get("dp_rank", "")
         if name == _RUNNING:

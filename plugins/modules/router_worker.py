@@ -35,7 +35,9 @@ options:
     required: true
   state:
     description:
-      - V(present) also waits until the router calls the server healthy. V(absent) is reached once it is not listed.
+      - V(present) also waits until the router calls the server healthy. One that it lists and calls unhealthy is taken
+        out and added again, once, since a router looks at once at what is added and otherwise only every 60 s.
+      - V(absent) is reached once it is not listed. When it was not listed before, a warning says what is.
     type: str
     choices: [present, absent]
     default: present
@@ -117,6 +119,8 @@ def main() -> None:
         result = router_api.settle(router, given["url"], given["state"], module.check_mode)
     except router_api.RouterError as error:
         module.fail_json(**redact.hide_values({"msg": str(error), **error.facts}, secrets.values()))
+    for warning in result.pop("warnings"):
+        module.warn(redact.hide_values(warning, secrets.values()))
     module.exit_json(**redact.hide_values(result, secrets.values()))
 
 

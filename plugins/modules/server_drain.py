@@ -18,8 +18,10 @@ description:
     requests that no scheduler has yet, so a server with metrics is known best.
   - A server that tells neither is not waited for. RV(known) is then false, and RV(todo) says what helps.
   - Running into the limit is no failure of this module. See RV(drained).
+  - With O(rollout) the wait is a sign of life of the play, and nobody takes its lock meanwhile.
 extends_documentation_fragment:
   - tokforge.sglang.attributes
+  - tokforge.sglang.rollout_token
 attributes:
   check_mode:
     support: full
@@ -145,7 +147,7 @@ pids:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import readiness, redact
+from ansible_collections.tokforge.sglang.plugins.module_utils import readiness, redact, rollout_lock
 from ansible_collections.tokforge.sglang.plugins.module_utils import server_drain as core
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import Paths, own_processes, read_record
 
@@ -160,6 +162,7 @@ def main() -> None:
             "interval_s": {"type": "float", "default": 1.0},
             "looks": {"type": "int", "default": 3},
             "look_timeout_s": {"type": "float", "default": 5.0},
+            "rollout": {"type": "str"},
         },
         supports_check_mode=True,
     )
@@ -170,7 +173,11 @@ def main() -> None:
     ask = core.asker(target, secrets.get(readiness.API_KEY_NAME, ""))
     limit_s = 0.0 if module.check_mode else given["timeout_s"]
     looks = 1 if limit_s <= 0 else max(1, given["looks"])
-    outcome = core.wait(lambda: core.look(target, ask), limit_s, looks, max(0.05, given["interval_s"]))
+    try:
+        with rollout_lock.at_work(given["root"], None if module.check_mode else given["rollout"]):
+            outcome = core.wait(lambda: core.look(target, ask), limit_s, looks, max(0.05, given["interval_s"]))
+    except rollout_lock.LockError as error:
+        module.fail_json(msg=str(error), **error.facts)
     load, counts = outcome.load, outcome.load.counts
     result = {
         "drained": outcome.drained,
@@ -186,7 +193,8 @@ def main() -> None:
         "looks": outcome.looks,
     }
     record = read_record(paths)
-    own = own_processes(paths, record.pid if record else 0, [], record)
+    # The process of an old record may be another's by now, so none is given: the record is compared with what lives.
+    own = own_processes(paths, 0, [], record)
     module.exit_json(
         changed=False,
         pids=[process.pid for process in own],

@@ -298,5 +298,5 @@ def test_server_that_is_stopped_without_it_loses_requests(routed: tuple[Fleet, A
 def test_router_is_removed_whole(routed: tuple[Fleet, Any]) -> None:
     fleet, _changed = routed
     changed = fleet.play(ABSENT)["Absent"]
-    assert changed == ["Stop it", "Remove its directory"]
+    assert changed == ["Stop it", "Remove what it made", "Remove its directory"]
     assert not fleet.root.exists() and proc.listeners(fleet.port) == []

@@ -27,6 +27,7 @@ class FakeRouter:
 
     def __init__(self, release: str, urls: list[str], late: int = 0, healthy: bool = True) -> None:
         self.release, self.urls, self.late, self.healthy = release, list(urls), late, healthy
+        self.healthy_when_added = healthy
         self.pending: list[tuple[str, str]] = []
         self.asked: list[tuple[str, str, Any]] = []
 
@@ -43,6 +44,7 @@ class FakeRouter:
             workers = [{"id": self.name(url), "url": url, "is_healthy": self.healthy} for url in self.urls]
             return Reply(200, json.dumps({"workers": workers}).encode())
         if (method, path) == ("POST", "/workers"):
+            self.healthy = self.healthy_when_added
             self.pending.append(("add", body["url"] if body else ""))
             return Reply(202, b"{}")
         if method == "DELETE":
@@ -119,6 +121,58 @@ def test_check_mode_only_looks(state: str, after: list[str]) -> None:
     assert {method for method, _path, _body in fake.asked} == {"GET"} and fake.urls == [A]
 
 
+def changes(fake: FakeRouter) -> list[tuple[str, str]]:
+    return [(method, path) for method, path, _body in fake.asked if method != "GET"]
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_server_that_is_called_unhealthy_is_removed_and_added_again_once(late: int) -> None:
+    fake = FakeRouter("0.3", [A], late, healthy=False)
+    fake.healthy_when_added = True
+    found = settle(fake, A, "present", timeout_s=30)
+    assert (found["changed"], found["workers"]) == (True, [A])
+    assert changes(fake) == [("DELETE", "/workers/id-of-1"), ("POST", "/workers")]
+    stays = FakeRouter("0.3", [A], late, healthy=False)
+    with pytest.raises(RouterError, match="it calls it unhealthy"):
+        settle(stays, A, "present", timeout_s=30)
+    assert changes(stays) == [("DELETE", "/workers/id-of-1"), ("POST", "/workers")] and stays.urls == [A]
+
+
+def test_server_that_was_just_added_or_is_checked_soon_is_not_added_again() -> None:
+    added = FakeRouter("0.3", [], healthy=False)
+    with pytest.raises(RouterError, match="it calls it unhealthy"):
+        settle(added, A, "present", timeout_s=30)
+    assert changes(added) == [("POST", "/workers")]
+    soon = FakeRouter("0.3", [A], healthy=False)
+    settled = soon.settle
+
+    def look() -> None:
+        soon.healthy = len(soon.asked) > 5
+        settled()
+
+    soon.settle = look  # type: ignore[method-assign]
+    assert settle(soon, A, "present", timeout_s=30)["changed"] is False and changes(soon) == []
+
+
+def test_server_that_does_not_leave_in_time_is_added_all_the_same() -> None:
+    fake = FakeRouter("0.3", [A], late=1000, healthy=False)
+    with pytest.raises(RouterError, match=f"does not have {A} present after 10 s"):
+        settle(fake, A, "present", timeout_s=10)
+    assert changes(fake) == [("DELETE", "/workers/id-of-1"), ("POST", "/workers")]
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"), [([B, "http://u:hunter2@h:1"], f"http://...@h:1, {B};"), ([], "it lists no server;")]
+)
+def test_server_that_was_never_listed_is_told_of(listed: list[str], words: str) -> None:
+    found = settle(FakeRouter("0.3", listed), A, "absent")
+    assert found["changed"] is False and len(found["warnings"]) == 1
+    assert f"router http://r:1 does not list {A}; it lists " in found["warnings"][0] and words in found["warnings"][0]
+    assert "hunter2" not in found["warnings"][0]
+    assert settle(FakeRouter("0.3", [A]), A, "absent")["warnings"] == []
+    assert settle(FakeRouter("0.3", [B]), A, "present")["warnings"] == []
+
+
 def test_every_data_parallel_rank_of_a_server_is_removed() -> None:
     fake = FakeRouter("0.2", [f"{A}@0", f"{A}@1", B])
     assert settle(fake, A, "absent")["workers"] == [B]
@@ -126,7 +180,8 @@ def test_every_data_parallel_rank_of_a_server_is_removed() -> None:
 
 def test_same_server_is_known_by_other_spellings() -> None:
     assert settle(FakeRouter("0.2", ["http://HOST:80/"]), "http://host", "present")["changed"] is False
-    assert router_api.matching([Worker("grpc://host:80", "1")], "http://host") == []
+    odd = [Worker(url, "1") for url in ("grpc://host:80", "http://[host", "http://host:x", "")]
+    assert router_api.matching([*odd, Worker("http://host", "2")], "http://host") == [Worker("http://host", "2")]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +223,18 @@ def test_refused_change_is_an_error(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["x", "ftp://h", "http://", "http://h:x", "http://h?a=b", "http://u:hunter2@h", "http://h:99999"]
+    "url",
+    [
+        "x",
+        "ftp://h",
+        "http://",
+        "http://h:x",
+        "http://h?a=b",
+        "http://u:hunter2@h",
+        "http://h:99999",
+        "http://[::1",
+        "http://h:0",
+    ],
 )
 def test_address_that_is_none(url: str) -> None:
     with pytest.raises(RouterError) as caught:

@@ -56,6 +56,8 @@ NONE = b'{"loads": [{"num_running_reqs": 0, "num_waiting_reqs": 0}]}'
         ("sglang:num_running_reqs 1\n", None),
         ("sglang:num_queue_reqs 1\n", None),
         ("sglang:num_running_reqs NaN\nsglang:num_queue_reqs 0\n", None),
+        ("sglang:num_running_reqs +Inf\nsglang:num_queue_reqs 0\n", None),
+        (GAUGES + 'sglang:http_requests_active{method="POST"} -Inf\n', Counts(2, 3)),
         ("# HELP sglang:num_running_reqs 1\n# sglang:num_queue_reqs 1\n", None),
         ("python_info 1\n", None),
         ("", None),

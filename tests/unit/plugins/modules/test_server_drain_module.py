@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc, rollout_lock, service
+
 MODULES = "ansible_collections.tokforge.sglang.plugins.modules"
 KEY = "canary-key-0123456789"
 
@@ -137,6 +139,36 @@ def test_refused_key_is_told_and_metrics_stand_in(root: Path, server: Server) ->
     assert (found["drained"], found["how"], found["open_requests"]) == (True, "/metrics", 0)
 
 
+def test_process_of_an_old_record_is_not_the_servers(root: Path, server: Server) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        try:
+            seen = proc.read_process(other.pid)
+            assert seen is not None
+            for ticks, pids in ((seen.start_ticks - 1, []), (seen.start_ticks, [other.pid])):
+                position = service.LogPosition(0, 0, 0)
+                record = service.Record(
+                    "supervisor", "s", proc.boot_id(), other.pid, ticks, other.pid, "l", "r", position, 0.0
+                )
+                service.write_record(service.Paths(str(root)), record)
+                assert drain(root, server)["pids"] == pids
+        finally:
+            other.kill()
+
+
+def test_wait_is_a_sign_of_life_of_its_play_and_of_no_other(root: Path, server: Server) -> None:
+    rollout_lock.take(str(root), "mine", "deploy", rollout_lock.Controller("c", "u"), 60)
+    seen: list[rollout_lock.Lock | None] = []
+    server.before = lambda: seen.append(rollout_lock.read(str(root)))
+    assert drain(root, server, rollout="mine")["drained"] is True
+    assert seen and all(lock is not None and lock.worker_pid > 0 for lock in seen)
+    after = rollout_lock.read(str(root))
+    assert after is not None and after.worker_pid == 0
+    seen.clear()
+    lost = drain(root, server, rollout="another")
+    assert lost["failed"] and lost["locked"] and "this play's lock was taken away" in lost["msg"] and seen == []
+    assert drain(root, server, rollout="another", check=True)["drained"] is True
+
+
 def test_hung_server_is_given_the_whole_limit(root: Path, server: Server) -> None:
     server.before = lambda: time.sleep(3)
     found = drain(root, server, look_timeout_s=0.2)
@@ -171,6 +203,24 @@ def test_proof_names_who_is_left_on_the_port_and_succeeds_without(root: Path, se
         port = probe.getsockname()[1]
     gone = run("server_gone_info", root, port, timeout_s=5, pids=[1])
     assert (gone["gone"], gone["processes"], gone["port_closed"], gone["changed"]) == (True, [], True, False)
+
+
+def test_server_that_its_router_does_not_list_is_a_warning(root: Path, server: Server) -> None:
+    listed = json.dumps({"workers": [{"url": "http://10.0.0.2:1", "id": "1"}]}).encode()
+    server.answer = lambda _path, _key: (200, listed)  # type: ignore[method-assign]
+    params = {"router_url": f"http://127.0.0.1:{server.port}", "url": "http://127.0.0.1:1", "state": "absent"}
+    done = subprocess.run(
+        [sys.executable, "-m", f"{MODULES}.router_worker"],
+        input=json.dumps({"ANSIBLE_MODULE_ARGS": params}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answer = json.loads(done.stdout)
+    assert answer["changed"] is False and len(answer["warnings"]) == 1
+    assert "does not list http://127.0.0.1:1; it lists http://10.0.0.2:1; is sglang_drain_url" in str(
+        answer["warnings"]
+    )
 
 
 def test_worker_of_a_router_that_is_not_there_fails(root: Path) -> None:
