@@ -43,6 +43,7 @@ ROLE_FACTS = frozenset(
         "sglang_rollout_cut_off",
         "sglang_rollout_open",
         "sglang_rollout_kept",
+        "sglang_server_as",
         "sglang_server_undone",
         "sglang_server_resumed",
         "sglang_drain_info",

@@ -43,6 +43,7 @@ class Entry:
     """One rollout: from the release `previous` (None: nothing served) to `release`. Times in seconds since the epoch.
 
     `cut_off`: who else had begun it before, oldest first. `outcome` and `reason` are empty while it is open.
+    `manager` and `name`: what ran the server before, and as what; empty when none was ever started.
     """
 
     rollout: str
@@ -56,6 +57,8 @@ class Entry:
     ended_at: float = 0.0
     outcome: str = ""
     reason: str = ""
+    manager: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,17 @@ def begin(root: str, entry: Entry, files: Sequence[str]) -> Entry:
             entry = replace(entry, kept=kept_files.keep(files, copies(root)))
         else:
             cut_off = before.cut_off if before.rollout == entry.rollout else (*before.cut_off, _who(before))
-            entry = replace(entry, previous=before.previous, kept=before.kept, cut_off=cut_off)
+            known = {one.path for one in before.kept}
+            made_since = [kept_files.Kept(path, kept_files.ABSENT) for path in files if path not in known]
+            entry = replace(
+                entry,
+                previous=before.previous,
+                # What only this request names was not there when the first one began, or is not its.
+                kept=[*before.kept, *(one for one in made_since if not os.path.lexists(one.path))],
+                cut_off=cut_off,
+                manager=before.manager,
+                name=before.name,
+            )
     except OSError as error:
         raise _io_error(root, error) from error
     _write(root, replace(journal, open=entry))

@@ -192,6 +192,15 @@ previous:
   returned: when O(state=switching)
   type: int
   sample: 3
+manager:
+  description: What ran the server before the rollout, V(systemd) or V(supervisor). Empty when none was started yet.
+  returned: when O(state=switching)
+  type: str
+name:
+  description: As what it ran there.
+  returned: when O(state=switching)
+  type: str
+  sample: sglang
 files:
   description: Files that were put back.
   returned: when O(state=undone)
@@ -216,6 +225,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     release_store,
     rollout_journal,
     rollout_lock,
+    service,
 )
 
 
@@ -256,11 +266,22 @@ def switching(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     root = given["root"]
     previous = release_store.last_proven(root)
     if check_mode:
-        return {"previous": previous}
+        return {"previous": previous, "manager": "", "name": ""}
     lock = rollout_lock.fence(root, given["rollout"])
     by = f"{lock.controller.user}@{lock.controller.host}"
-    entry = rollout_journal.Entry(lock.rollout, lock.what, by, time.time(), given["release"], previous)
-    return {"previous": rollout_journal.begin(root, entry, given["files"]).previous}
+    record = service.read_record(service.Paths(root))
+    entry = rollout_journal.Entry(
+        lock.rollout,
+        lock.what,
+        by,
+        time.time(),
+        given["release"],
+        previous,
+        manager=record.manager if record else "",
+        name=record.name if record else "",
+    )
+    entry = rollout_journal.begin(root, entry, given["files"])
+    return {"previous": entry.previous, "manager": entry.manager, "name": entry.name}
 
 
 def undo(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:

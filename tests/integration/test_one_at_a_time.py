@@ -115,6 +115,11 @@ def test_secrets_of_before_are_back_with_the_release_of_before(site: Site) -> No
     assert code == 2 and "rolled_back: true; release 1 was switched back and serves again" in message
     assert secrets.read_bytes() == before and site.runs() == "1"
     assert not os.path.exists(rollout_journal.copies(str(site.root)))
+    # Under another name: what served comes back under its own.
+    code, message = site.rollout(2, shell("true"), sglang_service_name="other")
+    assert code == 2 and "rolled_back: true; release 1 was switched back and serves again" in message
+    assert site.runs() == "1"
+    assert "[program:sglang]" in (site.root / "state/supervisord.conf").read_text()
 
 
 def test_rollback_goes_to_what_served_before_and_comes_back_when_the_chosen_one_does_not_serve(site: Site) -> None:

@@ -88,6 +88,27 @@ def test_rollout_after_those_that_were_cut_off_keeps_the_first_ones_way_back(roo
     assert state(files) == before
 
 
+def test_way_back_knows_as_what_the_server_ran_and_what_only_a_later_request_makes(
+    root: Path, files: list[str]
+) -> None:
+    unit = str(root / "other.service")
+    first = Entry("one", "deploy", "me@one", 1000.0, 2, 1, manager="systemd", name="sglang")
+    rollout_journal.begin(str(root), first, files)
+    change(files)
+    second = Entry("two", "deploy", "me@two", 1001.0, 3, 2, manager="supervisor", name="other")
+    taken = rollout_journal.begin(str(root), second, [*files, unit])
+    assert (taken.manager, taken.name) == ("systemd", "sglang")
+    Path(unit).write_text("made by the second one")
+    assert rollout_journal.undo(str(root)) == [*files, unit]
+    assert not os.path.exists(unit)
+    # Somebody else's file of that name is not taken for one that the rollout made.
+    Path(unit).write_text("somebody's")
+    third = rollout_journal.begin(
+        str(root), Entry("three", "deploy", "me@x", 1.0, 4, 2), [*files, str(root / "x"), unit]
+    )
+    assert [one.path for one in third.kept] == [*files, unit, str(root / "x")]
+
+
 def test_end_forgets_the_copies_and_remembers_what_changed(root: Path, files: list[str]) -> None:
     assert rollout_journal.end(str(root), "done", "", 2000.0) is None
     rollout_journal.begin(str(root), entry(), files)
