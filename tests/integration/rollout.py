@@ -69,8 +69,9 @@ class Play:
     @property
     def message(self) -> str:
         """The `msg` of the last failed task: what a person reads at the end."""
-        last = self.output.rsplit("fatal: [localhost]: FAILED! =>", 1)[1].split("\nPLAY RECAP")[0]
-        return str(yaml.safe_load(last)["msg"])
+        last = self.output.rsplit("fatal: [localhost]: FAILED! =>", 1)[1]
+        # What has to be done in any case comes after it.
+        return str(yaml.safe_load(re.split(r"\n(?:TASK \[|PLAY RECAP)", last)[0])["msg"])
 
     @property
     def failures(self) -> int:
