@@ -115,7 +115,11 @@ def test_secrets_of_before_are_back_with_the_release_of_before(site: Site) -> No
     assert code == 2 and "rolled_back: true; release 1 was switched back and serves again" in message
     assert secrets.read_bytes() == before and site.runs() == "1"
     assert not os.path.exists(rollout_journal.copies(str(site.root)))
-    # Under another name: what served comes back under its own.
+
+
+@IN_FULL
+def test_what_served_comes_back_under_its_own_name(site: Site) -> None:
+    site.stage("two")
     code, message = site.rollout(2, shell("true"), sglang_service_name="other")
     assert code == 2 and "rolled_back: true; release 1 was switched back and serves again" in message
     assert site.runs() == "1"
@@ -127,9 +131,6 @@ def test_rollback_goes_to_what_served_before_and_comes_back_when_the_chosen_one_
     assert site.rollout(2)[0] == 0
     site.stage("three", "--exit-code", "1")
 
-    code, output = rollback(site, "--check")
-    assert code == 0, output
-    assert "would serve on localhost; before it, release 2 was current" in output and site.current() == 2
     code, output = rollback(site)
     assert code == 0, output
     assert "Release 1 (SGLang 0.5.23, backend auto) serves on localhost; before it, release 2 was current" in output
@@ -143,6 +144,8 @@ def test_rollback_goes_to_what_served_before_and_comes_back_when_the_chosen_one_
 def test_rollback_without_anything_to_do_changes_nothing_and_says_what_there_is(site: Site) -> None:
     code, output = rollback(site)
     assert code == 2 and "no other release than the current one, 1, has served" in output
+    code, output = rollback(site, "--check", release=1)
+    assert code == 0 and "changed=0" in output and "would serve on localhost" in output, output
     code, output = rollback(site, release=1)
     assert code == 0 and "changed=0" in output, output
     code, output = rollback(site, release=7)

@@ -402,6 +402,7 @@ def deploy_starts_it_again(site: Rollout) -> None:
     assert rollout.identity(site.environments()[NEWEST]) == installed
 
 
+@IN_FULL
 def test_server_that_was_stopped_by_hand_is_started_by_the_next_deploy(stopped: Rollout) -> None:
     deploy_starts_it_again(stopped)
 
