@@ -125,6 +125,8 @@ def test_plain_lxc_container_that_a_killed_restart_left_stopped_is_started(hyper
     assert hypervisor.calls("lxc-start")[-1] == ["-n", "sglang", "-P", lxc_path, "-d"]
 
 
+# molecule lxc has the same.
+@IN_FULL
 def test_container_that_ended_with_its_machine_is_started_once_and_one_that_came_back_is_restarted(
     hypervisor: Hypervisor,
 ) -> None:

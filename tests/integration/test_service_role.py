@@ -21,6 +21,7 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from full_only import IN_FULL
 from jinja2.nativetypes import NativeEnvironment
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import managers, proc, service, start_history
@@ -168,6 +169,8 @@ ENTRIES = """
 """
 
 
+# molecule lxc has the same.
+@IN_FULL
 def test_drained_server_is_started_by_whoever_comes_next_and_stays_noted_until_it_serves(target: Target) -> None:
     target.play.write_text(ENTRIES)
     target.release(1)
