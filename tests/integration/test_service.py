@@ -608,18 +608,23 @@ def test_root_with_unusual_characters(name: str) -> None:
             made.service("absent")
 
 
-def test_missing_supervisord_names_the_role(host: Host) -> None:
+def without_supervisord(host: Host) -> service.Service:
+    """What a play has that does not know the tools environment, as one that starts again what is there."""
+    manager = managers.make_manager("supervisor", host.paths, "sglang", "/nowhere/supervisord")
+    return service.Service(host.paths, manager, "sglang", "127.0.0.1", host.port, 10)
+
+
+def test_supervisord_of_the_environment_that_runs_the_launcher_is_found(host: Host) -> None:
     host.release(1)
-    one = service.Service(
-        host.paths,
-        managers.make_manager("supervisor", host.paths, "sglang", "/nowhere/supervisord"),
-        "sglang",
-        "127.0.0.1",
-        1,
-        1,
-    )
+    assert service.carry_out(without_supervisord(host), "started", False, True)["changed"]
+    assert host.wait("ready", "failed").state == "ready", host.tail()
+
+
+def test_missing_supervisord_names_the_role(host: Host, tmp_path: Path) -> None:
+    host.release(1)
+    host.configure(__sglang_server_python=str(tmp_path / "removed/bin/python"))
     with pytest.raises(service.ServiceError, match="sglang_install"):
-        service.carry_out(one, "started", False, True)
+        service.carry_out(without_supervisord(host), "started", False, True)
 
 
 def test_broken_supervisor_configuration_is_quoted(host: Host) -> None:
