@@ -22,7 +22,14 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import benchmark, launch_plan, managers, model, releases
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    benchmark,
+    launch_plan,
+    managers,
+    model,
+    releases,
+    server_nodes,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils import preflight as core
 from ansible_collections.tokforge.sglang.plugins.module_utils.findings import (
     FAIL,
@@ -72,15 +79,21 @@ class ActionModule(ActionBase):
             findings += core.check_source(values.get("sglang_install_source") or {})
             findings += self._overlay(values.get("sglang_overlay"))
             findings += _served_name(str(self._task.args["model"]), values.get("sglang_served_model_name"))
+            nodes, apart = _nodes(values, variables)
+            findings += apart
             target = self._execute_module(
                 module_name="tokforge.sglang.preflight",
-                module_args={**self._task.args, **_for_target(values), "force_backend": _switch(self._task.args)},
+                module_args={
+                    **self._task.args,
+                    **_for_target(values, nodes),
+                    "force_backend": _switch(self._task.args),
+                },
                 task_vars=variables,
             )
             if target.get("failed"):
                 return target
             findings += [Finding(**finding) for finding in target["findings"]]
-            findings += self._request(values, target["choice"])
+            findings += self._request(values, target["choice"], nodes)
         return self._outcome(result, findings, target, variables, round(time.monotonic() - began, 2))
 
     def _outcome(
@@ -167,7 +180,9 @@ class ActionModule(ActionBase):
         message = f"sglang_overlay {overlay!r} is not there on the controller"
         return [Finding(FAIL, "overlay", message, "give a directory or a file that exists, or leave it out")]
 
-    def _request(self, values: Mapping[str, Any], choice: Mapping[str, str] | None) -> list[Finding]:
+    def _request(
+        self, values: Mapping[str, Any], choice: Mapping[str, str] | None, nodes: Mapping[str, Any]
+    ) -> list[Finding]:
         """Release, backend and launch arguments against the data of the release that was chosen for the host."""
         args = self._task.args
         if choice is None:
@@ -205,6 +220,7 @@ class ActionModule(ActionBase):
             random_weights=str(args["model"]).startswith("builtin:"),
             args=values.get("sglang_server_args") or {},
             env=values.get("sglang_server_env") or {},
+            nodes=nodes,
         )
         for check in (launch_plan.arguments, launch_plan.environment):
             try:
@@ -221,13 +237,27 @@ def _switch(args: Mapping[str, Any]) -> bool:
     return bool(boolean(args.get("force_backend", False), strict=False))
 
 
-def _for_target(values: Mapping[str, Any]) -> dict[str, Any]:
+def _nodes(values: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Finding]]:
+    """The launch arguments that follow from the hosts that make the server together, and what is wrong with these."""
+    group, host = str(values.get("sglang_nodes_group") or ""), str(variables.get("inventory_hostname", ""))
+    port = int(values.get("sglang_nodes_port") or server_nodes.PORT)
+    try:
+        nodes = server_nodes.by_inventory(
+            group, host, variables.get("groups") or {}, variables.get("hostvars") or {}, port
+        )
+    except server_nodes.NodesError as error:
+        return {}, [Finding(FAIL, "nodes", str(error))]
+    problem = server_nodes.absent(nodes, variables.get("ansible_play_batch") or ()) if group else ""
+    return nodes.args, [Finding(FAIL, "nodes", problem)] if problem else []
+
+
+def _for_target(values: Mapping[str, Any], nodes: Mapping[str, Any]) -> dict[str, Any]:
     """What the target's half is told beside the task's own arguments."""
     places = ("facts_dir", "models_dir", "uv_cache", "install_source")
     told = {name: values[f"sglang_{name}"] for name in places if values.get(f"sglang_{name}")}
     return {
         **told,
-        "args": values.get("sglang_server_args") or {},
+        "args": {**(values.get("sglang_server_args") or {}), **nodes},
         "env": values.get("sglang_server_env") or {},
         "random_weights": values.get("sglang_model_random_weights") or False,
         "hub_endpoint": values.get("sglang_hub_endpoint"),

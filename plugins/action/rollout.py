@@ -39,6 +39,7 @@ class ActionModule(ActionBase):
         self._variables = task_vars or {}
         given = dict(self._task.args)
         try:
+            given["target"] = str(self._variables.get("inventory_hostname", ""))
             if given.get("state") != "begun":
                 return {**result, **self._do(given)}
             given["controller"] = asdict(this_play())

@@ -49,7 +49,8 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
     """Say what failed, that the previous state is back, and which release runs now.
 
     :param failure: ``task`` and ``reason`` of the failed task, and what happened when going back failed.
-    :param release: the facts after the switch back: ``release`` (the one that failed) and ``current`` (or None).
+    :param release: the facts after the switch back: ``release`` (the one that failed) and ``current`` (or None);
+        ``downtime_s`` is how long nobody was served meanwhile, in seconds.
     """
     current: int | None = release.get("current")
     failed = release.get("release")
@@ -75,7 +76,8 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
         state = "rolled_back: true; no release served before it, so the server was stopped and nothing is current"
     else:
         state = f"rolled_back: true; release {current} was switched back and serves again"
-    return f"{what} failed: {failure['reason']}\n{state}. The failed task was '{failure['task']}'."
+    down = f" It served nobody for {release['downtime_s']} s." if release.get("downtime_s") else ""
+    return f"{what} failed: {failure['reason']}\n{state}.{down} The failed task was '{failure['task']}'."
 
 
 def _named(number: int | None) -> str:

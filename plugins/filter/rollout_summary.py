@@ -17,8 +17,9 @@ options:
   _input:
     description:
       - What the roles left behind, with the keys C(url), C(host), C(inventory), C(log), C(environment), C(model),
-        C(release), C(backend) and C(benchmark), C(start), which M(tokforge.sglang.wait_for_ranks) returned, and
-        C(choice) and C(backend_info) of M(tokforge.sglang.preflight).
+        C(release), C(backend) and C(benchmark), C(nodes), the hosts that make the server, C(downtime_s), the seconds
+        from the stop of what served before until it served, C(start), which M(tokforge.sglang.wait_for_ranks)
+        returned, and C(choice) and C(backend_info) of M(tokforge.sglang.preflight).
     type: dict
     required: true
 """
@@ -65,6 +66,9 @@ def rollout_summary(facts: Mapping[str, Any]) -> str:
     lines += [f"  chosen     {line}" for line in _chosen(facts.get("choice"), facts.get("backend_info"))]
     lines += [f"  autotune   {line}" for line in _autotune(environment.get("autotune_gate"))]
     lines += [f"  ranks      {line}" for line in _ranks(facts.get("start"), release.get("autotune_fallback"))]
+    lines += [f"  nodes      {line}" for line in _nodes(facts.get("nodes"), facts["host"])]
+    if facts.get("downtime_s"):
+        lines.append(f"  downtime   {facts['downtime_s']} s, from the stop of what served before until it served")
     if weights:
         lines.insert(2, f"             {weights}")
     lines += [f"  measured   {line}" for line in _points(facts["benchmark"])]
@@ -113,6 +117,14 @@ def _ranks(start: Mapping[str, Any] | None, fallback: bool | None) -> list[str]:
     seconds = (start.get("durations") or {}).get("autotune_s")
     took = f" in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
     return [f"{tuned} of {expected} tuned by FlashInfer{took}"]
+
+
+def _nodes(nodes: Mapping[str, Any] | None, host: str) -> list[str]:
+    """Which hosts make the server together; nothing for a server of one host."""
+    names = list((nodes or {}).get("names") or [])
+    if len(names) < 2:
+        return []
+    return [f"{', '.join(names)}; {names[0]} serves, {host} is node {names.index(host)}"]
 
 
 def _points(benchmark: Mapping[str, Any]) -> list[str]:

@@ -37,6 +37,9 @@ OWNERS: Mapping[str, str] = {
     "moe-runner-backend": "sglang_backend",
 }
 
+#: Decided by one more variable where it is set; without it they are the user's to give.
+_OF_NODES = "sglang_nodes_group"
+
 #: Names whose value is a secret. launch.json is readable for everybody, so they have a file of their own.
 SECRET_NAMES = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)($|_)")
 
@@ -65,7 +68,8 @@ class Request:
     """Everything that decides how a server is started.
 
     `args` and `env` are the user's own, the rest has variables of its own. `flashinfer` and `cuda` are the versions in
-    the environment, None where there are none or nobody knows.
+    the environment, None where there are none or nobody knows. `nodes` are the arguments that follow from the hosts
+    that make the server together (`server_nodes.Nodes.args`).
     """
 
     root: str
@@ -83,6 +87,7 @@ class Request:
     flashinfer: str | None = None
     cuda: str | None = None
     autotune_cache_policy: str = "consistent"
+    nodes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def arguments(request: Request) -> dict[str, Any]:
@@ -118,6 +123,8 @@ def _plan(request: Request) -> tuple[dict[str, Any], list[server_args.Problem]]:
         message = ""
         if name in OWNERS:
             message = f"{key} is decided by {OWNERS[name]}; set that instead"
+        elif name in request.nodes:
+            message = f"{key} is decided by {_OF_NODES}; leave one of them out"
         elif name == "load-format" and (value == "dummy" or request.random_weights):
             message = f"{key} {value!r} is decided by sglang_model_random_weights; set that instead"
         elif name in merged:
@@ -153,7 +160,7 @@ def _owned(request: Request) -> dict[str, Any]:
         owned["load-format"] = "dummy"
     if request.lane == "cpu":
         owned["device"] = "cpu"
-    return owned
+    return {**owned, **request.nodes}
 
 
 # Places that a server writes to, and what is not the user's to set.

@@ -43,6 +43,8 @@ ROLE_FACTS = frozenset(
         "sglang_rollout_cut_off",
         "sglang_rollout_open",
         "sglang_rollout_kept",
+        "sglang_rollout_nodes",
+        "sglang_rollout_reached",
         "sglang_server_as",
         "sglang_server_undone",
         "sglang_server_resumed",

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import generation_check, proc
+from ansible_collections.tokforge.sglang.plugins.module_utils import generation_check, proc, ranks
 from ansible_collections.tokforge.sglang.plugins.module_utils.generation_check import Generation
 from ansible_collections.tokforge.sglang.plugins.module_utils.log_follow import LogPosition
 from ansible_collections.tokforge.sglang.plugins.module_utils.service import (
@@ -152,11 +152,13 @@ def look(paths: Paths, manager: Manager, target: Target, key: str = "") -> Look:
     main = observed.main
     if main is None:
         return without_process(_how_it_ended(paths, manager, observed))
+    node = node_of(observed.release or paths.current)
     outcome = (
         _another_release(paths, observed, target.release, main.pid)
         or _another_process(observed.record, main)
         or _look_at_port(observed, target, main.pid)
-        or _look_at_http(target, key, deadline, main.pid)
+        or _look_at_health(target, deadline, main.pid)
+        or (_node_is_up(node, main.pid) if node else _look_at_model(target, key, deadline, main.pid))
     )
     if outcome.state == STARTING and not proc.same(main):
         # A request that failed because the server died meanwhile must not be called "starting".
@@ -234,12 +236,20 @@ def _look_at_port(observed: Observed, target: Target, pid: int) -> Look | None:
     return Look(FAILED, "listening", f"{target.host}:{target.port} is answered by {who}, not by this server", pid=pid)
 
 
-def _look_at_http(target: Target, key: str, deadline: float, pid: int) -> Look:
+def _look_at_health(target: Target, deadline: float, pid: int) -> Look | None:
     health = ask(target, "GET", "/health", deadline)
     if health.status != 200:
         why = f"/health says {health.status}" if health.status else f"/health: {health.problem}"
         return Look(STARTING, "health", f"process {pid} listens, {why}", pid=pid)
+    return None
 
+
+def _node_is_up(node: str, pid: int) -> Look:
+    """A node that is not the first one has no other endpoint (read in 0.5.23 and 0.5.0rc0)."""
+    return Look(READY, "health", f"/health is 200; {node}, which the first node serves with", pid=pid)
+
+
+def _look_at_model(target: Target, key: str, deadline: float, pid: int) -> Look:
     models = ask(target, "GET", "/v1/models", deadline, key)
     if models.status in (401, 403):
         return Look(
@@ -308,6 +318,16 @@ def model_of_current(paths: Paths) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return dict(model) if isinstance(model, dict) else {}
+
+
+def node_of(release: str) -> str:
+    """Which node a release runs, as "this is node 1 of 2"; empty for the first node, which is the one that serves."""
+    try:
+        with open(os.path.join(release, "manifest.json"), encoding="utf-8") as stream:
+            world = ranks.world_from_args(json.load(stream)["args"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    return f"this is node {world.node_rank} of {world.nnodes}" if world.node_rank > 0 else ""
 
 
 def read_secrets(paths: Paths) -> dict[str, str]:

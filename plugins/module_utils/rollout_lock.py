@@ -13,6 +13,9 @@ holder lives is decided in this order.
   A process is a pid together with its start time, in one pid namespace of one boot (proc.py).
 - Otherwise it has given no sign of life for the lease's time. Each step that changes something is one.
 
+Several names of one inventory can mean one root: one play works on all of them, task by task, so they share its lock.
+What changes something is done by one of them at a time, and the others find it done.
+
 Taking over is safe even when the last of these is wrong: every such step asks first whether the lock is still its
 play's (``fence``), so of two plays one can go on only.
 """
@@ -66,7 +69,8 @@ class Controller:
 class Lock:
     """The lock's file. `rollout` is the play's token, `boot_id` the target's; times are seconds since the epoch.
 
-    `worker_pid` and `worker_start_ticks`: the task on the target that is at work now, 0 between two.
+    `worker_pid` and `worker_start_ticks`: the task on the target that is at work now, 0 between two. `targets`: the
+    inventory's names of this root in the play.
     """
 
     rollout: str
@@ -77,14 +81,19 @@ class Lock:
     seen_at: float
     worker_pid: int = 0
     worker_start_ticks: int = 0
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whose the lock is: FREE, MINE, HELD or STALE, and why in words."""
+    """Whose the lock is: FREE, MINE, HELD or STALE, and why in words.
+
+    `shared` is the lock as it was, when this very play has it under another name of the root, or begins again.
+    """
 
     kind: str
     why: str
+    shared: Lock | None = None
 
 
 def pid_namespace() -> str:
@@ -146,7 +155,8 @@ def read(root: str) -> Lock | None:
             )
         if version != SCHEMA_VERSION:
             return None
-        return Lock(**{**data, "controller": Controller(**data["controller"])})
+        targets = tuple(str(name) for name in data.get("targets", ()))
+        return Lock(**{**data, "controller": Controller(**data["controller"]), "targets": targets})
     except (KeyError, TypeError):
         return None
 
@@ -193,19 +203,27 @@ def take(
     lease_s: float,
     ended: Collection[str] = (),
     broken: bool = False,
+    target: str = "",
 ) -> Verdict:
     """Take the lock, also from a play that is over. Returns whose it was until now.
+
+    `target` is the inventory's name of the root; the play that has it under another name shares the lock.
 
     `broken`: take it although its holder may live; only a task that is at work stays in the way. Raises LockError when
     another holds it.
     """
     with _guarded(root):
-        verdict = look(root, rollout, what, controller, lease_s, ended, broken)
         now, lock = time.time(), read(root)
+        if lock and target and _is_of(lock, controller):
+            others = tuple(name for name in lock.targets if name != target)
+            _write(root, replace(_seen(lock), targets=(*others, target)))
+            return Verdict(MINE, "this play has it already", lock)
+        verdict = look(root, rollout, what, controller, lease_s, ended, broken)
         if lock and verdict.kind == MINE:
             _write(root, _seen(lock))
         else:
-            _write(root, Lock(rollout, what, controller, proc.boot_id(), now, now))
+            targets = (target,) if target else ()
+            _write(root, Lock(rollout, what, controller, proc.boot_id(), now, now, targets=targets))
     return verdict
 
 
@@ -239,31 +257,39 @@ def fence(root: str, rollout: str) -> Lock:
 
 
 @contextlib.contextmanager
-def at_work(root: str, rollout: str | None) -> Iterator[None]:
-    """`fence`, and while the block runs this process keeps the lock from being taken, also when its play dies."""
+def at_work(root: str, rollout: str | None) -> Iterator[Lock | None]:
+    """`fence`, and while the block runs this process keeps the lock from being taken, also when its play dies.
+
+    Gives the lock, None without a play.
+    """
     if rollout is None:
-        yield
+        yield None
         return
     me = proc.read_process(os.getpid())
-    with _guarded(root):
-        lock = _seen(_mine(root, rollout))
-        pid, ticks = (me.pid, me.start_ticks) if me else (0, 0)
-        _renew(root, replace(lock, worker_pid=pid, worker_start_ticks=ticks))
-    try:
-        yield
-    finally:
-        # What went wrong in the block is what counts, also when the root is gone by now.
-        with contextlib.suppress(LockError), _guarded(root):
-            _renew(root, replace(_seen(_mine(root, rollout)), worker_pid=0, worker_start_ticks=0))
+    with _one_target_at_a_time(root):
+        with _guarded(root):
+            lock = _seen(_mine(root, rollout))
+            pid, ticks = (me.pid, me.start_ticks) if me else (0, 0)
+            _renew(root, replace(lock, worker_pid=pid, worker_start_ticks=ticks))
+        try:
+            yield lock
+        finally:
+            # What went wrong in the block is what counts, also when the root is gone by now.
+            with contextlib.suppress(LockError), _guarded(root):
+                _renew(root, replace(_seen(_mine(root, rollout)), worker_pid=0, worker_start_ticks=0))
 
 
-def give_back(root: str, rollout: str) -> bool:
-    """Give the lock back. False when it was not this play's."""
+def give_back(root: str, rollout: str, target: str = "") -> bool:
+    """Give the lock back. False when it was not this play's, or other names of the root need it still."""
     if read(root) is None:
         return False
     with _guarded(root):
         lock = read(root)
         if lock is None or lock.rollout != rollout:
+            return False
+        others = tuple(name for name in lock.targets if name != target)
+        if target and others:
+            _write(root, replace(_seen(lock), targets=others))
             return False
         os.unlink(path(root))
     return True
@@ -301,6 +327,11 @@ def _seen(lock: Lock) -> Lock:
     return replace(lock, seen_at=time.time())
 
 
+def _is_of(lock: Lock, controller: Controller) -> bool:
+    """Whether the lock is of this very process of a controller. One that nobody knows is not told from others."""
+    return bool(controller.pid) and lock.controller == controller and lock.boot_id == proc.boot_id()
+
+
 def _mine(root: str, rollout: str) -> Lock:
     lock = read(root)
     if lock is not None and lock.rollout == rollout:
@@ -314,6 +345,21 @@ def _mine(root: str, rollout: str) -> Lock:
         " was changed by this step",
         locked=True,
     )
+
+
+@contextlib.contextmanager
+def _one_target_at_a_time(root: str) -> Iterator[None]:
+    """Of the names that share the lock one works at a time. The root itself is what is locked, if it can be."""
+    try:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

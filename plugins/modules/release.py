@@ -156,6 +156,12 @@ options:
     type: str
     choices: [consistent, keep]
     default: consistent
+  nodes:
+    description:
+      - Launch arguments that follow from the hosts that make the server together; filter
+        P(tokforge.sglang.server_nodes#filter) gives them.
+    type: dict
+    default: {}
   autotune_fallback:
     description:
       - When the newest recorded start of the asked content (M(tokforge.sglang.startup_record)) failed inside FlashInfer
@@ -331,6 +337,7 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         flashinfer=params["flashinfer"],
         cuda=params["cuda"],
         autotune_cache_policy=params["autotune_cache_policy"],
+        nodes=params["nodes"],
     )
     content = _content(params, request, model, real)
     fallback = False
@@ -519,6 +526,7 @@ def main() -> None:
                 "choices": list(launch_plan.AUTOTUNE_CACHE_POLICIES),
                 "default": "consistent",
             },
+            "nodes": {"type": "dict", "default": {}},
             "autotune_fallback": {"type": "bool", "default": False},
             "rollout": {"type": "str"},
         },
@@ -531,9 +539,8 @@ def main() -> None:
     )
     params = {**module.params, "root": os.path.normpath(module.params["root"])}
     try:
-        if params["rollout"] is not None and not module.check_mode:
-            rollout_lock.fence(params["root"], params["rollout"])
-        result = ACTIONS[params["state"]](params, module.check_mode)
+        with rollout_lock.at_work(params["root"], None if module.check_mode else params["rollout"]):
+            result = ACTIONS[params["state"]](params, module.check_mode)
     except (
         launch_plan.PlanError,
         release_store.StoreError,

@@ -81,6 +81,12 @@ options:
         description: When that process was started, in clock ticks since the boot.
         type: int
         default: 0
+  target:
+    description:
+      - The inventory's name of this host. Several names of one root share the lock in one play, and the last one that
+        ends gives it back. The action plugin fills it in.
+    type: str
+    default: ""
   ended_plays:
     description: Tokens of plays that the controller has seen to be over. The action plugin fills it in.
     type: list
@@ -238,8 +244,12 @@ def begin(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         environment_root.claim_root(root)
     elif not given["make_root"] and not os.path.isdir(os.path.join(root, "state")):
         raise rollout_lock.LockError(f"cannot begin below {root}: nothing is deployed there; run deploy.yml first")
-    took = rollout_lock.look if check_mode else rollout_lock.take
-    verdict = took(root, rollout, given["what"], controller, *looks)
+    if check_mode:
+        verdict = rollout_lock.look(root, rollout, given["what"], controller, *looks)
+    else:
+        verdict = rollout_lock.take(root, rollout, given["what"], controller, *looks, given["target"])
+    if verdict.shared is not None:
+        return _share(root, verdict.shared, given["target"])
     try:
         journal = rollout_journal.settle(root, time.time(), check_mode)
     except Exception:
@@ -261,13 +271,45 @@ def begin(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     }
 
 
+def _share(root: str, lock: rollout_lock.Lock, target: str) -> dict[str, Any]:
+    """Begin under one more name, as long as the play has not begun to switch under another one."""
+    journal = rollout_journal.settle(root, time.time(), True)
+    if journal.open is not None and journal.open.rollout == lock.rollout and target not in lock.targets:
+        rollout_lock.give_back(root, lock.rollout, target)
+        raise rollout_lock.LockError(
+            f"cannot begin below {root}: this play is switching it under another name of this host; name each host"
+            " once, or use the strategy linear",
+            locked=True,
+        )
+    return {
+        "rollout": lock.rollout,
+        "lock": rollout_lock.MINE,
+        "why": "this play has it, under another name of this host",
+        "unfinished": rollout_journal.describe(journal.open) if journal.open else None,
+        "warnings": [],
+    }
+
+
 def switching(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Open the journal's entry."""
     root = given["root"]
     previous = release_store.last_proven(root)
     if check_mode:
         return {"previous": previous, "manager": "", "name": ""}
-    lock = rollout_lock.fence(root, given["rollout"])
+    with rollout_lock.at_work(root, given["rollout"]) as lock:
+        return _switching(root, given, previous, lock)
+
+
+def _switching(root: str, given: dict[str, Any], previous: int | None, lock: rollout_lock.Lock) -> dict[str, Any]:
+    """The same while nobody else works here."""
+    opened = rollout_journal.read(root).open
+    under_another_name = len(lock.targets) > 1 and opened is not None and opened.rollout == lock.rollout
+    if under_another_name and opened and opened.release != given["release"]:
+        raise rollout_lock.LockError(
+            f"cannot switch below {root}: {', '.join(lock.targets)} are names of one host, and ask for different"
+            f" releases ({opened.release} and {given['release']}); name each host once. Nothing was changed by this"
+            " step"
+        )
     by = f"{lock.controller.user}@{lock.controller.host}"
     record = service.read_record(service.Paths(root))
     entry = rollout_journal.Entry(
@@ -286,25 +328,24 @@ def switching(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 
 def undo(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Put files back."""
-    if not check_mode:
-        rollout_lock.fence(given["root"], given["rollout"])
-    files = rollout_journal.undo(given["root"], check_mode)
+    with rollout_lock.at_work(given["root"], None if check_mode else given["rollout"]):
+        files = rollout_journal.undo(given["root"], check_mode)
     return {"changed": bool(files), "files": files}
 
 
 def close(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Close the entry."""
     if not check_mode:
-        rollout_lock.fence(given["root"], given["rollout"])
-        if given["outcome"]:
-            rollout_journal.end(given["root"], given["outcome"], given["failure"] or "", time.time())
+        with rollout_lock.at_work(given["root"], given["rollout"]):
+            if given["outcome"]:
+                rollout_journal.end(given["root"], given["outcome"], given["failure"] or "", time.time())
     return {}
 
 
 def end(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Give the lock back. Nothing is wrong when it is another's by now, or went with the root."""
     if not check_mode:
-        rollout_lock.give_back(given["root"], given["rollout"])
+        rollout_lock.give_back(given["root"], given["rollout"], given["target"])
     return {}
 
 
@@ -334,6 +375,7 @@ def main() -> None:
             "rollout": {"type": "str"},
             "what": {"type": "str", "default": "rollout"},
             "controller": {"type": "dict", "options": controller},
+            "target": {"type": "str", "default": ""},
             "ended_plays": {"type": "list", "elements": "str", "default": []},
             "lease_s": {"type": "float", "default": 7200},
             "lock_break": {"type": "bool", "default": False},

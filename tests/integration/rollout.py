@@ -14,6 +14,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -42,6 +43,19 @@ SMALL_BENCHMARK = {
     # The first deploy and molecule check what is written; the others are not about that.
     "sglang_ready_output_check": False,
 }
+
+# Below the ports that connections are given by chance. Where it begins differs, since two runs may share a machine.
+PORTS = iter([31700 + (os.getpid() + step) % 90 for step in range(90)])
+
+
+def free_port() -> int:
+    """A port that nobody listens on and that this run has not used before."""
+    for port in PORTS:
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)):
+                return port
+    pytest.fail("no free port between 31700 and 31789")
+
 
 Tree = Mapping[str, "tuple[int, int, int, int]"]
 

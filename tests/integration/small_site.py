@@ -30,6 +30,7 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         self.root, self.play = directory / "r", directory / "play.yml"
+        self.names = "localhost"
         self.root.mkdir()
         (self.root / ".tokforge-sglang").touch()
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -81,9 +82,9 @@ class Site:
 
     def command(self, tasks: Sequence[dict[str, Any]], **variables: Any) -> list[str]:
         """The command of a play with these tasks."""
-        self.play.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_subset": SUBSET, "tasks": list(tasks)}]))
+        self.play.write_text(yaml.safe_dump([{"hosts": "all", "gather_subset": SUBSET, "tasks": list(tasks)}]))
         extra = json.dumps({**self.variables(), **variables})
-        return [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", extra, str(self.play)]
+        return [sys.executable, "-m", "ansible", "playbook", "-i", f"{self.names},", "-e", extra, str(self.play)]
 
     def run(self, tasks: Sequence[dict[str, Any]], **variables: Any) -> tuple[int, str]:
         """Play these tasks; the return code and all it printed."""

@@ -151,3 +151,18 @@ def test_rollback_without_anything_to_do_changes_nothing_and_says_what_there_is(
     code, output = rollback(site, release=7)
     assert code == 2 and "there is none; the releases are 1" in output
     assert "rolled_back: false; nothing was switched" in output and site.runs() == "1"
+
+
+def test_two_names_of_one_host_are_rolled_out_in_one_play(tmp_path: Path) -> None:
+    with served_site(tmp_path) as site:
+        site.names = "one,two"
+        code, output = site.run(site.switching(site.stage("new")))
+        assert code == 0, output
+        assert (site.current(), site.runs()) == (2, "2")
+        assert not (site.root / "state/rollout/lock").exists()
+        ended = json.loads((site.root / "state/rollout/journal.json").read_text())["ended"]
+        assert [(entry["release"], entry["outcome"]) for entry in ended] == [(1, "done"), (2, "done")]
+        # And again, with nothing to do.
+        code, output = site.run(site.switching(2))
+        assert code == 0, output
+        assert [line.split("changed=")[1][0] for line in output.splitlines() if "changed=" in line] == ["0", "0"]

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ import rollout
 import starting
 from full_only import IN_FULL
 from probing import ProbeRoot
-from rollout import Play, Rollout, Running
+from rollout import Play, Rollout, Running, free_port
 from starting import Start
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import probe, proc
@@ -57,19 +56,6 @@ def base() -> Iterator[Path]:
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)
-
-
-# Below the ports that connections are given by chance. Where it begins differs, since two runs may share a machine.
-PORTS = iter([31700 + (os.getpid() + step) % 90 for step in range(90)])
-
-
-def free_port() -> int:
-    """A port that nobody listens on and that this run has not used before."""
-    for port in PORTS:
-        with socket.socket() as trial:
-            if trial.connect_ex(("127.0.0.1", port)):
-                return port
-    pytest.fail("no free port between 31700 and 31789")
 
 
 @pytest.fixture(scope="module")

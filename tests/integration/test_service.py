@@ -191,6 +191,17 @@ def test_another_release_restarts_and_going_back_restarts_again(host: Host) -> N
     assert host.service()["action"] == "restarted"
 
 
+def test_node_that_is_not_the_first_is_ready_with_its_health_alone(host: Host) -> None:
+    release = host.release(1, "--name", "other")
+    (release / "manifest.json").write_text('{"args": {"nnodes": 2, "node-rank": 1}}')
+    host.service()
+    found = host.wait("ready", "failed")
+    assert (found.state, found.stage, found.generation) == ("ready", "health", None), host.tail()
+    assert found.detail == "/health is 200; this is node 1 of 2, which the first node serves with"
+    (release / "manifest.json").write_text('{"args": {"nnodes": 2, "node-rank": 0}}')
+    assert host.look().state == "failed"  # of another name
+
+
 def test_release_of_another_rollout_is_neither_started_nor_taken_for_ours(host: Host) -> None:
     host.release(1)
     first = host.service(release=1)

@@ -63,6 +63,14 @@ def asked(host: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def first_node(seen: dict[str, Any]) -> None:
+    """For what only the first node of a server has, which is every server of one host."""
+    args = seen["manifest"].get("args", {})
+    if args.get("node-rank"):
+        pytest.skip(f"this is node {args['node-rank']} of {args.get('nnodes')}, and the first node serves")
+
+
+@pytest.fixture(scope="module")
 def seen(host: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """What one look from the host itself shows; see probe.py."""
     arguments = [asked[name] for name in ("sglang_root", "sglang_host", "sglang_port", "sglang_facts_dir")]

@@ -36,18 +36,18 @@ def test_autotune_gate_is_what_the_environment_was_built_with(seen: dict[str, An
     assert gate["as_recorded"], f"{gate['file']} was changed after the environment was built: {gate.get('error', '')}"
 
 
-def test_served_model_has_the_asked_name(asked: dict[str, Any], seen: dict[str, Any]) -> None:
+def test_served_model_has_the_asked_name(first_node: None, asked: dict[str, Any], seen: dict[str, Any]) -> None:
     wanted = asked["sglang_served_model_name"] or seen["manifest"].get("model", {}).get("served_name")
     names = [model["id"] for model in seen["models"].get("data", [])]
     assert names == [wanted], seen["models"].get("error", "another model is served")
 
 
-def test_generation_returns_every_token_asked(seen: dict[str, Any]) -> None:
+def test_generation_returns_every_token_asked(first_node: None, seen: dict[str, Any]) -> None:
     generated = seen["generation"].get("meta_info", {}).get("completion_tokens")
     assert generated == seen["tokens_asked"], seen["generation"].get("error", seen["generation"])
 
 
-def test_generated_text_is_text(seen: dict[str, Any]) -> None:
+def test_generated_text_is_text(first_node: None, seen: dict[str, Any]) -> None:
     # One character over and over is what NaN logits decode to. Random weights may say anything else.
     text = seen["generation"].get("text", "")
     assert len(set(text.strip())) > 1 or seen["manifest"].get("model", {}).get("random_weights"), repr(text)
@@ -58,7 +58,7 @@ def test_secrets_are_readable_by_their_owner_only(seen: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(host: Any, asked: dict[str, Any]) -> Any:
+def recorded(first_node: None, host: Any, asked: dict[str, Any]) -> Any:
     """ansible_local.sglang as a play would gather it. A damaged file turns into a text there, without an error."""
     answer = host.ansible(
         "ansible.builtin.setup",
@@ -69,7 +69,7 @@ def recorded(host: Any, asked: dict[str, Any]) -> Any:
     return answer["ansible_facts"].get("ansible_local", {}).get("sglang")
 
 
-def test_fact_file_is_data_and_not_a_program(seen: dict[str, Any]) -> None:
+def test_fact_file_is_data_and_not_a_program(first_node: None, seen: dict[str, Any]) -> None:
     # Ansible runs an executable fact file and takes its output.
     assert seen["fact_mode"] == "0644"
 

@@ -45,5 +45,5 @@ def test_benchmark_that_would_be_refused_after_the_start_is_told_before(values: 
     ("given", "told"), [({}, list(benchmark.LADDER)), ({"sglang_benchmark_concurrency": []}, list(benchmark.LADDER))]
 )
 def test_target_judges_the_points_that_will_be_measured(given: dict[str, Any], told: list[int]) -> None:
-    assert preflight._for_target(given)["concurrency"] == told
-    assert preflight._for_target({"sglang_benchmark_concurrency": [4]})["concurrency"] == [4]
+    assert preflight._for_target(given, {})["concurrency"] == told
+    assert preflight._for_target({"sglang_benchmark_concurrency": [4]}, {})["concurrency"] == [4]

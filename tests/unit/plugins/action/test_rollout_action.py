@@ -57,7 +57,12 @@ def test_module_is_told_which_process_this_play_is() -> None:
 
 def test_other_states_are_passed_on() -> None:
     result, [asked] = begin([{"changed": False}], state="ended", rollout="mine")
-    assert result["changed"] is False and asked == {"state": "ended", "root": "/r", "rollout": "mine"}
+    assert result["changed"] is False and asked == {
+        "state": "ended",
+        "root": "/r",
+        "rollout": "mine",
+        "target": "box",
+    }
 
 
 def test_dead_play_of_this_controller_is_told_to_the_module_once() -> None:

@@ -55,6 +55,24 @@ def test_summary_says_that_random_weights_talk_nonsense_and_only_then() -> None:
     assert "the text is not" not in rollout_summary(real)
 
 
+def test_summary_says_which_hosts_make_the_server_and_how_long_nobody_was_served() -> None:
+    text = rollout_summary(facts(nodes={"names": ["front", "box"], "rank": 1}, downtime_s=41.5))
+    assert "\n  nodes      front, box; front serves, box is node 1\n" in text
+    assert "\n  downtime   41.5 s, from the stop of what served before until it served\n" in text
+    alone = rollout_summary(facts(nodes={"names": ["box"], "rank": 0}, downtime_s=0.0))
+    assert "nodes" not in alone and "downtime" not in alone
+
+
+def test_message_of_a_rollout_that_went_back_says_how_long_nobody_was_served() -> None:
+    release = {"release": 2, "current": 1, "restored": True, "downtime_s": 33.1}
+    failure = {"task": "Measure it", "reason": "too slow"}
+    assert rollback_message(failure, release) == (
+        "release 2 failed: too slow\nrolled_back: true; release 1 was switched back and serves again. It served nobody"
+        " for 33.1 s. The failed task was 'Measure it'."
+    )
+    assert "served nobody" not in rollback_message(failure, {**release, "downtime_s": 0.0})
+
+
 def gate(backend: str | None, enabled_by: str | None) -> dict[str, Any]:
     return {"backend": backend, "enabled_by": enabled_by, "backends": ["flashinfer_trtllm"]}
 

@@ -264,3 +264,15 @@ def test_engine_belongs_to_the_lane() -> None:
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD", "NCCL_P2P_DISABLE"])
 def test_names_that_only_look_a_little_like_secrets_pass(name: str) -> None:
     assert env({name: "1"})[name] == "1"
+
+
+def test_nodes_are_arguments_and_not_the_users_to_give_twice() -> None:
+    nodes = {"nnodes": 2, "node-rank": 1, "dist-init-addr": "10.0.0.1:20000"}
+    words = launch_plan.argv(request(args={"tp-size": 2}, nodes=nodes))
+    assert words[words.index("--dist-init-addr") + 1] == "10.0.0.1:20000"
+    assert words[words.index("--node-rank") + 1] == "1"
+    assert problems(args={"tp-size": 2, "node_rank": 0}, nodes=nodes) == [
+        "node_rank is decided by sglang_nodes_group; leave one of them out"
+    ]
+    # Without a group of nodes they stay the user's own.
+    assert launch_plan.arguments(request(args={"tp-size": 2, **nodes}))["nnodes"] == 2

@@ -159,6 +159,24 @@ def test_model_of_the_current_release(tmp_path: Path, text: str | None, model: d
     assert readiness.model_of_current(service.Paths(str(tmp_path))) == model
 
 
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ('{"args": {"nnodes": 2, "node-rank": 1}}', "this is node 1 of 2"),
+        ('{"args": {"nnodes": 2, "node-rank": 0}}', ""),
+        ('{"args": {"tp-size": 2}}', ""),
+        ('{"args": null}', ""),
+        ("[]", ""),
+        ("{", ""),
+        (None, ""),
+    ],
+)
+def test_node_that_a_release_runs(tmp_path: Path, text: str | None, node: str) -> None:
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    assert readiness.node_of(str(tmp_path)) == node
+
+
 # --- asking
 
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -243,3 +244,66 @@ def test_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 )
 def test_duration_is_for_people(seconds: float, text: str) -> None:
     assert rollout_lock.duration(seconds) == text
+
+
+# --- several names of one root in one play
+
+
+def test_names_of_one_play_share_the_lock_and_the_last_one_gives_it_back(root: str, other: proc.Process) -> None:
+    play = here(other.pid, other.start_ticks)
+    assert rollout_lock.take(root, "one", "deploy", play, 300, target="a").shared is None
+    joined = rollout_lock.take(root, "two", "deploy", play, 300, target="b")
+    assert joined.kind == "mine" and joined.shared and (joined.shared.rollout, joined.shared.targets) == ("one", ("a",))
+    again = rollout_lock.take(root, "three", "deploy", play, 300, target="b").shared
+    assert again and again.targets == ("a", "b")
+    assert rollout_lock.give_back(root, "one", "a") is False
+    held = rollout_lock.read(root)
+    assert held and held.targets == ("b",) and held.rollout == "one"
+    with pytest.raises(LockError):
+        rollout_lock.take(root, "two", "sweep", ELSEWHERE, 300, target="c")
+    assert rollout_lock.give_back(root, "one", "b") is True
+    assert rollout_lock.read(root) is None
+
+
+@pytest.mark.parametrize(("pid", "ticks"), [(0, 1), (1, 0)])
+def test_only_the_very_process_shares_its_lock(root: str, other: proc.Process, pid: int, ticks: int) -> None:
+    rollout_lock.take(root, "one", "deploy", here(other.pid, other.start_ticks), 300, target="a")
+    with pytest.raises(LockError):
+        rollout_lock.take(root, "two", "deploy", here(other.pid + pid, other.start_ticks + ticks), 300, target="b")
+
+
+def test_controller_whose_process_nobody_knows_shares_nothing(root: str) -> None:
+    unknown = Controller("here", "me")
+    rollout_lock.take(root, "one", "deploy", unknown, 300, target="a")
+    with pytest.raises(LockError):
+        rollout_lock.take(root, "two", "deploy", unknown, 300, target="b")
+
+
+def test_lock_of_before_a_boot_is_not_shared(root: str, other: proc.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = here(other.pid, other.start_ticks)
+    rollout_lock.take(root, "one", "deploy", play, 300, target="a")
+    monkeypatch.setattr(proc, "boot_id", lambda: "next-boot")
+    taken = rollout_lock.take(root, "two", "deploy", play, 300, target="b")
+    assert (taken.kind, taken.shared) == ("stale", None)
+
+
+def test_names_that_share_a_lock_work_one_after_the_other(root: str, other: proc.Process) -> None:
+    play = here(other.pid, other.start_ticks)
+    rollout_lock.take(root, "one", "deploy", play, 300, target="a")
+    rollout_lock.take(root, "two", "deploy", play, 300, target="b")
+    entered, order = threading.Event(), []
+
+    def second() -> None:
+        entered.wait(10)
+        with rollout_lock.at_work(root, "one"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with rollout_lock.at_work(root, "one") as lock:
+        assert lock and lock.targets == ("a", "b")
+        entered.set()
+        time.sleep(0.3)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]

@@ -185,3 +185,26 @@ def test_previous_is_what_served_last_whatever_current_is(
     monkeypatch.setattr(release_store, "last_proven", lambda given: 3)
     token = run("begun", make_root=True, controller=ELSEWHERE)["rollout"]
     assert run("switching", rollout=token, release=5)["previous"] == 3
+
+
+def test_names_of_one_host_begin_switch_and_end_together(run: Run, root: Path, other: dict[str, Any]) -> None:
+    first = run("begun", controller=other, what="deploy", make_root=True, target="a")
+    second = run("begun", controller=other, what="deploy", make_root=True, target="b")
+    assert second["rollout"] == first["rollout"] and second["lock"] == "mine"
+    token = {"rollout": first["rollout"], "files": [str(root / "state/unit")]}
+    assert not run("switching", release=4, target="a", **token).get("failed")
+    assert not run("switching", release=4, target="b", **token).get("failed")
+    refused = run("switching", release=5, target="b", **token)
+    assert "a, b are names of one host, and ask for different releases (4 and 5)" in refused["msg"]
+    late = run("begun", controller=other, what="deploy", target="c")
+    assert late["failed"] and "is switching it under another name of this host; name each host once" in late["msg"]
+    # One that was cut off in an earlier play of the same process goes on from there.
+    again = run("begun", controller=other, what="deploy", target="b")
+    assert (again["rollout"], again["unfinished"]["release"]) == (first["rollout"], 4)
+    for target in ("a", "b"):
+        run("closed", rollout=first["rollout"], outcome="done", target=target)
+    run("ended", rollout=first["rollout"], target="a")
+    held = rollout_lock.read(str(root))
+    assert held and held.targets == ("b",)
+    run("ended", rollout=first["rollout"], target="b")
+    assert rollout_lock.read(str(root)) is None
