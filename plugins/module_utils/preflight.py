@@ -17,8 +17,9 @@ from typing import Any
 
 from ansible.module_utils.common.validation import check_type_dict
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate
+from ansible_collections.tokforge.sglang.plugins.module_utils import autotune_gate, router_launch
 from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
+from ansible_collections.tokforge.sglang.plugins.module_utils.flags import canonical
 
 #: Prefix of every variable of this collection. Anything that carries it must be a variable that a role declares.
 PREFIX = "sglang_"
@@ -397,7 +398,7 @@ def check_values(values: Mapping[str, Any], service_name: re.Pattern[str]) -> li
             Finding(FAIL, "values", f"sglang_service_name is {unit!r}", "use letters, digits, _ . - only, no space")
         )
     found += check_environment("sglang_benchmark_env", values.get("sglang_benchmark_env") or {})
-    return found + check_secrets(values)
+    return found + check_secrets(values) + check_access(values)
 
 
 def check_environment(variable: str, env: Mapping[str, Any]) -> list[Finding]:
@@ -467,6 +468,38 @@ def check_secrets(values: Mapping[str, Any]) -> list[Finding]:
         if re.search(r"[\r\n\0]", str(value)):
             message = f"sglang_server_secrets: the value of {name} has more than one line"
             found.append(Finding(FAIL, "secrets", message, "give it as one line"))
+    return found
+
+
+def check_access(values: Mapping[str, Any]) -> list[Finding]:
+    """Who could use or manage the server without a key, as far as SGLang's own check of keys leaves a gap.
+
+    Read in 0.5.10.post1, 0.5.12.post1 and 0.5.23: `srt/utils/auth.py` (an ordinary endpoint asks for the API key only,
+    and /server_info, which is one, tells all arguments), `srt/entrypoints/http_server.py` (the check is installed for
+    one tokenizer worker; a worker of several ends when there is an API key, and checks nothing when there is an admin
+    key alone), `srt/entrypoints/grpc_server.py` and `grpc_bridge.py` (no check).
+    """
+    found = []
+    api_key, admin_key = (bool(values.get(f"sglang_server_{name}api_key")) for name in ("", "admin_"))
+    arguments = {canonical(name): value for name, value in (values.get("sglang_server_args") or {}).items()}
+    if admin_key and not api_key:
+        message = (
+            "sglang_server_admin_api_key alone guards nothing: whoever reaches the server reads it at /server_info"
+        )
+        found.append(Finding(FAIL, "secrets", message, "set sglang_server_api_key too"))
+    workers = str(arguments.get("tokenizer-worker-num") or 1)
+    if (api_key or admin_key) and workers.isdecimal() and int(workers) > 1:
+        message = f"SGLang checks API keys with one tokenizer worker only, and tokenizer-worker-num is {workers}"
+        found.append(Finding(FAIL, "secrets", message, "leave it out, or let a proxy check keys and set none here"))
+    grpc = [name for name in ("grpc-port", "grpc-mode", "smg-grpc-mode") if arguments.get(name)]
+    if (api_key or admin_key) and grpc:
+        message = f"{grpc[0]} opens a port on which SGLang asks for no key"
+        found.append(Finding(WARN, "secrets", message, "let only those reach it who may use the server"))
+    host = str(values.get("sglang_host") or "127.0.0.1")
+    if not (api_key or admin_key or router_launch.is_loopback(host)):
+        message = f"whoever reaches {host} can use the server and manage it (weights, cache, profiler): no key is set"
+        remedy = "set sglang_server_api_key, or set sglang_host to 127.0.0.1 with a router or a proxy in front"
+        found.append(Finding(WARN, "secrets", message, remedy))
     return found
 
 

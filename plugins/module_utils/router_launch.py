@@ -51,7 +51,7 @@ def worker_urls(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]
         host, port = str(known.get("sglang_host", "127.0.0.1")), known.get("sglang_port", 30000)
         if is_wildcard(host):
             host = readiness.connect_host(host) if name == router else str(known.get("ansible_host") or name)
-        elif _is_loopback(host) and name != router:
+        elif is_loopback(host) and name != router:
             raise RouterLaunchError(
                 f"cannot route from {router} to {name}: its server is bound to {host}, which nobody else reaches; set "
                 f"sglang_host of {name} to an address that {router} reaches, or give sglang_router_workers"
@@ -78,7 +78,7 @@ def _is_near(router: str, names: Sequence[str], asked_here: bool) -> bool:
         host = urllib.parse.urlsplit(router_api.normal(router)).hostname or ""
     except router_api.RouterError:  # told by whoever asks it
         return asked_here
-    return asked_here if _is_loopback(host) else host in [name.lower() for name in names]
+    return asked_here if is_loopback(host) else host in [name.lower() for name in names]
 
 
 def is_wildcard(host: str) -> bool:
@@ -90,7 +90,8 @@ def _url(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{int(port)}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a server that is bound to this address is reached from its own machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -105,7 +106,7 @@ def argv(settings: Mapping[str, Any], extra: Mapping[str, Any]) -> list[str]:
     several values.
     """
     host = str(settings["host"])
-    if not _is_loopback(host) and not settings["has_key"]:
+    if not is_loopback(host) and not settings["has_key"]:
         raise RouterLaunchError(
             f"cannot open the router on {host}: without an API key whoever reaches it can also change its workers; set "
             "sglang_router_api_key, or leave sglang_router_host at 127.0.0.1 behind a proxy"

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -145,6 +146,9 @@ class Rollout:
 
     def __init__(self, root: Path, port: int, uv_cache: Path) -> None:
         self.root, self.port = root, port
+        # Set by keep_secret: the file with secret variables, and the two keys that the server then asks for.
+        self.secrets: Path | None = None
+        self.key = self.admin_key = ""
         self.variables: dict[str, Any] = {
             "sglang_root": str(root),
             "sglang_port": port,
@@ -152,14 +156,34 @@ class Rollout:
             **SMALL_BENCHMARK,
         }
 
+    def keep_secret(self, file: Path, variables: dict[str, Any]) -> None:
+        """From here on every play gets these variables, from a file: arguments are for all to read."""
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(variables))
+        self.secrets = file
+        self.key = variables["sglang_server_api_key"]
+        self.admin_key = variables["sglang_server_admin_api_key"]
+
     # --- running playbooks -------------------------------------------------------------------------------------------
 
     def start(self, playbook: str, *options: str, **variables: Any) -> Running:
-        command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(INVENTORY), playbook, *options]
-        command += ["-e", json.dumps({**self.variables, **variables})]
+        command = [str(Path(sys.executable).with_name("ansible-playbook")), playbook, *options]
+        return self._start([*command, *self._asked(variables)])
+
+    def start_command(self, name: str, *options: str) -> Running:
+        """The same with `tokforge-rollout NAME`."""
+        command = [sys.executable, "-m", "tokforge_rollout", name, *options]
+        return self._start([*command, *self._asked({})], PYTHONPATH=str(CHECKOUT))
+
+    def _asked(self, variables: dict[str, Any]) -> list[str]:
+        asked = ["-i", str(INVENTORY), "-e", json.dumps({**self.variables, **variables})]
+        return asked + (["-e", f"@{self.secrets}"] if self.secrets else [])
+
+    def _start(self, command: list[str], **env: str) -> Running:
         process = subprocess.Popen(
             command,
             cwd=CHECKOUT,
+            env=os.environ | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -278,12 +302,24 @@ class Rollout:
 
     def ask(self, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=data, headers={"Content-Type": "application/json"}
-        )
+        headers = {"Content-Type": "application/json"} | _bearer(self.key)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data, headers=headers)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=60) as answer:
             return json.loads(answer.read())
+
+    def status(self, method: str, path: str, key: str = "", **headers: str) -> int:
+        """The HTTP status for whoever has this key, or none."""
+        body = b"{}" if method in ("POST", "PUT", "PATCH") else None
+        url, sent = f"http://127.0.0.1:{self.port}{path}", {"Content-Type": "application/json"} | headers | _bearer(key)
+        request = urllib.request.Request(url, data=body, method=method, headers=sent)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=60) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
 
     def version(self) -> str:
         """The version that the server itself tells."""
@@ -294,6 +330,10 @@ class Rollout:
         sampling = {"max_new_tokens": tokens, "ignore_eos": True}
         answer = self.ask("/generate", {"text": "The way", "sampling_params": sampling})
         return int(answer["meta_info"]["completion_tokens"])
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _entries(environment: Path) -> int:

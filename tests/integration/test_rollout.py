@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import canaries
 import probing
 import pytest
 import rollout
@@ -417,8 +418,8 @@ class Switched:
     server: proc.Process
 
 
-def switch(site: Rollout, state: str) -> Switched:
-    play = site.deploy(sglang_autotune_gate=state, **GATE)
+def switch(site: Rollout, state: str, *options: str) -> Switched:
+    play = site.deploy(*options, sglang_autotune_gate=state, **GATE)
     assert play.code == 0, play.output
     [path] = (site.root / "current/venv").glob("lib/*/site-packages/sglang/srt/model_executor/model_runner.py")
     return Switched(play, site.version(), site.release(), path.read_text(), site.must_run())
@@ -430,16 +431,128 @@ def installed(site: Rollout, deployed: Play) -> tuple[int, int]:
     return rollout.identity(site.environments()[NEWEST])
 
 
+@dataclass(frozen=True)
+class Keyed:
+    """The first deploy with secrets, with all that it shows: where they were while it ran, and in the end."""
+
+    switched: Switched
+    arguments: canaries.Arguments
+    leaks: list[str]
+    guarded: dict[str, int]
+
+
 @pytest.fixture(scope="module")
-def switched(site: Rollout, installed: tuple[int, int]) -> list[Switched]:
+def secret(site: Rollout, base: Path) -> None:
+    """From here on the server asks for keys, and every play has secrets."""
+    site.keep_secret(base / "secrets.json", canaries.VARIABLES)
+
+
+@pytest.fixture(scope="module")
+def keyed(site: Rollout, installed: tuple[int, int], secret: None) -> Keyed:
+    """The other release, with its gate open."""
+    with canaries.arguments_watched() as arguments:
+        first = switch(site, "open", "--diff", "-vvv")
+    return Keyed(first, arguments, canaries.leaks(site.root), answers_without_a_key(site))
+
+
+@pytest.fixture(scope="module")
+def switched(site: Rollout, keyed: Keyed) -> list[Switched]:
     """The other release with its gate open, closed, and open again."""
-    return [switch(site, state) for state in ("open", "closed", "open")]
+    return [keyed.switched, *(switch(site, state) for state in ("closed", "open"))]
 
 
 @pytest.fixture(scope="module")
-def back(site: Rollout, switched: list[Switched]) -> Play:
-    """The way back, with the releases that there were."""
-    return site.deploy()
+def back(site: Rollout, base: Path, switched: list[Switched]) -> Play:
+    """The way back, with the releases that there were, through the command for CI."""
+    options = ["--artifacts", str(base / "artifacts"), "--diff", "-vvv", "--report"]
+    with canaries.arguments_watched() as arguments:
+        play = site.start_command("deploy", *options).finish()
+    assert arguments.leaks == set() and {"tokforge_rollout", "launch.py"} <= arguments.seen
+    return play
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+def answers_without_a_key(site: Rollout) -> dict[str, int]:
+    """The status of every request that the running server says it understands, made without a key."""
+    found = {}
+    for path, methods in site.ask("/openapi.json")["paths"].items():
+        for method in methods:
+            found[f"{method.upper()} {path}"] = site.status(method.upper(), re.sub(r"{[^}]*}", "x", path))
+    # What its list does not name, and a path that only a careless address has.
+    found["GET /openapi.json"] = site.status("GET", "/openapi.json")
+    found["GET /docs"] = site.status("GET", "/docs")
+    found["misled"] = site.status("GET", "/server_info", Host="localhost/health?")
+    return found
+
+
+def management(site: Rollout) -> list[str]:
+    """The paths that the source of the release that serves marks as management."""
+    [source] = (site.root / "current/venv").glob("lib/*/site-packages/sglang/srt/entrypoints/http_server.py")
+    marked = r'@app\.\w+\(\s*"(/[^"]*)"[^\n]*\n@auth_level\(AuthLevel\.ADMIN_OPTIONAL\)'
+    return re.findall(marked, source.read_text())
+
+
+#: What must be among them in every release; the list of a release is longer.
+MANAGING = {
+    "/flush_cache", "/set_internal_state", "/update_weights_from_disk", "/update_weights_from_tensor", "/start_profile",
+    "/release_memory_occupation", "/load_lora_adapter", "/abort_request", "/freeze_gc", "/pause_generation",
+}  # fmt: skip
+
+
+def is_guarded(site: Rollout, without_a_key: dict[str, int]) -> None:
+    """Only health and metrics answer without a key, management to its own key only, and each key opens what is its."""
+    open_to_all = {asked for asked, status in without_a_key.items() if status not in (401, 403)}
+    assert {asked.split()[1].split("_")[0] for asked in open_to_all} <= {"/health", "/ready", "/metrics"}, without_a_key
+    assert len(without_a_key) - len(open_to_all) > 60
+    managing = management(site)
+    assert set(managing) >= MANAGING
+    asked = [request.split() for request in without_a_key if " " in request]
+    assert [path for path in managing if path not in {path for _method, path in asked}] == []
+    answered = {(method, path): site.status(method, path, site.key) for method, path in asked if path in managing}
+    assert set(answered.values()) == {401}, answered
+    assert site.status("GET", "/v1/models", site.key) == 200
+    assert site.status("POST", "/flush_cache", site.admin_key) == 200
+    assert site.status("GET", "/health") == 200
+
+
+def test_secrets_are_in_no_argument_no_output_and_no_file_but_0600_ones(site: Rollout, keyed: Keyed) -> None:
+    assert keyed.arguments.looks > 50 and {"deploy.yml", "launch.py"} <= keyed.arguments.seen
+    assert keyed.arguments.leaks == set()
+    assert canaries.MARK not in keyed.switched.play.output
+    assert keyed.leaks == []
+    # They did arrive.
+    assert canaries.holders(site.root, canaries.LEFT_OUT) == [site.root / "state/secrets.env"]
+    assert site.generate() == 4
+    environ = Path("/proc", str(site.must_run().pid), "environ")
+    assert canaries.MARK.encode() in environ.read_bytes() and environ.stat().st_mode & 0o777 == 0o400
+
+
+def test_nothing_that_manages_the_server_answers_without_its_key(
+    site: Rollout, keyed: Keyed, switched: list[Switched]
+) -> None:
+    is_guarded(site, keyed.guarded)
+
+
+def test_newest_release_guards_as_well_and_verify_says_so(site: Rollout, back: Play) -> None:
+    is_guarded(site, answers_without_a_key(site))
+    play = site.run("verify.yml")
+    assert play.code == 0, play.output
+    assert "no API key is set" not in play.output and "no admin key is set" not in play.output
+    assert canaries.MARK not in play.output
+
+
+def test_secrets_are_in_nothing_that_the_command_for_ci_leaves(site: Rollout, base: Path, back: Play) -> None:
+    assert back.code == 0, back.output
+    assert canaries.MARK not in back.output
+    assert canaries.holders(base / "artifacts") == []
+    written = {path.name for path in (base / "artifacts").rglob("*")}
+    assert {"summary.json", "junit.xml", "play.log", "report.html", "status"} <= written
+    assert canaries.leaks(site.root) == []
+
+
+# --- what became of the other release --------------------------------------------------------------------------------
 
 
 def test_other_version_is_another_environment_and_another_release(site: Rollout, switched: list[Switched]) -> None:
@@ -694,7 +807,7 @@ def test_second_destroy_changes_nothing(site: Rollout, destroyed: Play) -> None:
 
 
 @pytest.fixture
-def fresh(site: Rollout, destroyed: Play) -> Rollout:
+def fresh(site: Rollout, destroyed: Play, secret: None) -> Rollout:
     """Nothing serves yet below this root."""
     assert site.release() is None
     return site
@@ -745,6 +858,9 @@ def test_kill_of_the_server_in_its_first_start_fails_the_play_at_once_and_leaves
     assert play.elapsed_s - killed_after_s < 20 * play.crowd
     assert "SIGKILL" in play.message
     assert "rolled_back: true; no release served before it" in play.message
+    # The message quotes the server's log.
+    assert canaries.MARK not in play.output
+    assert canaries.leaks(fresh.root) == []
     # Whatever the interrupted installs before left is complete now.
     assert set(fresh.environments()) == {NEWEST}
     assert fresh.half_environments() == []

@@ -280,6 +280,8 @@ def test_unusable_secrets_are_refused_without_showing_them(target: Target, chang
 
 # --- the unit
 
+SYSTEMD_ANALYZE = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+
 
 def unit(root: str = "/opt/sglang", **changes: Any) -> str:
     variables = {
@@ -306,14 +308,22 @@ def test_unit_ends_the_whole_group_and_leaves_cuda_and_jit_alone() -> None:
         "DevicePolicy",
         "DeviceAllow",
         "MemoryDenyWriteExecute",
+        "NoExecPaths",
         "ProtectClock",
+        "ProcSubset",
+        "PrivateIPC",
+        "PrivateNetwork",
+        "PrivateUsers",
         "IPAddressDeny",
     }
     assert not forbidden & set(found)
     assert {"AF_UNIX", "AF_NETLINK", "AF_INET"} <= set(found["RestrictAddressFamilies"].split())
+    # Ranks hand each other GPU memory with pidfd_getfd, NUMA binding is in @resources, and copying files chowns them.
+    assert found["SystemCallFilter"].startswith("~")
+    assert not {"@debug", "@resources", "@privileged", "@process", "@ipc"} & set(found["SystemCallFilter"][1:].split())
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+@SYSTEMD_ANALYZE
 @pytest.mark.parametrize("name", ["r", "with space", "per%cent"])
 def test_unit_passes_systemd_analyze_verify(tmp_path: Path, name: str) -> None:
     root = tmp_path / name
@@ -322,6 +332,54 @@ def test_unit_passes_systemd_analyze_verify(tmp_path: Path, name: str) -> None:
     path.write_text(unit(str(root), sglang_user="root", sglang_group="root"))
     done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+SECURITY = ROOT / "docs/security.md"
+
+
+def router_unit() -> str:
+    """The router's, which needs no GPU."""
+    role = ROOT / "roles/sglang_router"
+    variables = {
+        **yaml.safe_load((role / "defaults/main.yml").read_text()),
+        "ansible_managed": "managed",
+        "__sglang_router_python": "/usr/bin/python3",
+    }
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 (not HTML)
+    return environment.from_string((role / "templates/router.service.j2").read_text()).render(variables)
+
+
+def judged(path: Path, *options: str) -> str:
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", *options, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unrecognized option" in done.stderr:
+        pytest.skip("systemd-analyze judges no unit that is not loaded before systemd 250")
+    return done.stdout
+
+
+@SYSTEMD_ANALYZE
+@pytest.mark.parametrize(("name", "text", "limit"), [("sglang", unit(), 2.4), ("router", router_unit(), 2.0)])
+def test_exposure_is_no_more_than_what_is_recorded(tmp_path: Path, name: str, text: str, limit: float) -> None:
+    """The limit is what docs/security.md records, by systemd 252; 0 is best, 10 worst."""
+    path = tmp_path / f"{name}.service"
+    path.write_text(text)
+    said = judged(path)
+    found = re.search(rf"Overall exposure level for {name}.service: ([\d.]+) (\w+)", said)
+    assert found, said
+    assert float(found[1]) <= limit and found[2] in ("SAFE", "OK")
+    assert f"**{limit}** (OK)" in SECURITY.read_text()
+
+
+@SYSTEMD_ANALYZE
+def test_every_confinement_that_is_left_out_has_its_reason_on_record(tmp_path: Path) -> None:
+    path = tmp_path / "sglang.service"
+    path.write_text(unit())
+    left_out = [one["name"] for one in json.loads(judged(path, "--json=short")) if not one["set"]]
+    # The first column: `PrivateDevices`, or `SystemCallFilter=~@debug` where only a part is left out.
+    rows = re.findall(r"^\| ([^|]*) \| [^|]{20,}\|$", SECURITY.read_text(), re.MULTILINE)
+    named = set(re.findall(r"`([^`]+)`", " ".join(rows)))
+    missing = [name for name in left_out if not {name, name.split("=")[0], name.split("=/")[0]} & named]
+    assert left_out and missing == []
 
 
 @pytest.mark.skipif(not shutil.which("logrotate"), reason="logrotate is not installed")

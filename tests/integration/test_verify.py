@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +22,33 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
 SERVER = """
-import http.server, json, sys
+import http.server, json, os, sys
+
+KEYS, FAULT = os.environ.get("STAND_IN_KEYS", "").split(), os.environ.get("STAND_IN_FAULT", "")
+ADMIN = ("/update_weights_from_disk", "/load_lora_adapter", "/set_internal_state")
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    def refuses(self):
+        if not KEYS or (FAULT == "host" and "/health" in self.headers["Host"]):
+            return False
+        admin = self.path in ADMIN
+        if admin and FAULT == "open":
+            return False
+        wanted = KEYS[-1] if admin and FAULT != "levels" else KEYS[0]
+        return self.headers["Authorization"] != f"Bearer {wanted}"
+
+    def parse_request(self):
+        if not super().parse_request():
+            return False
+        if self.refuses():
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            self.send_error(401)
+            return False
+        return True
+
+    def do_DELETE(self):
+        self.send_error(405)
+
     def answer(self, value):
         body = json.dumps(value).encode()
         self.send_response(200)
@@ -34,7 +60,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer({"data": [{"id": "tiny-moe"}]})
 
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if body == b"no JSON":
+            return self.send_error(422)
+        asked = json.loads(body)
         count = asked["sampling_params"]["max_new_tokens"]
         self.answer({"text": sys.argv[2], "meta_info": {"completion_tokens": count}})
 
@@ -83,7 +112,7 @@ def result() -> dict[str, object]:
     return {"schema_version": 2, "latest": latest, "history": []}
 
 
-def deploy(root: Path, address: str = "127.0.0.1", text: str = "some words") -> Deployment:
+def deploy(root: Path, address: str = "127.0.0.1", text: str = "some words", **env: str) -> Deployment:
     release = root / "releases" / "1"
     python = root / "venvs" / "abc" / "bin" / "python"
     packages = root / "venvs" / "abc" / "packages" / "sglang-0.5.23.dist-info"
@@ -100,7 +129,7 @@ def deploy(root: Path, address: str = "127.0.0.1", text: str = "some words") -> 
     (root / "facts" / "sglang.fact").chmod(0o644)
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, address, text],
-        env=os.environ | {"TOKFORGE_RELEASE": str(release)},
+        env=os.environ | {"TOKFORGE_RELEASE": str(release)} | env,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -132,6 +161,10 @@ def play(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
+def flat(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join(done.stdout.split())
+
+
 def failures(done: subprocess.CompletedProcess[str]) -> set[str]:
     """Names of the tests that failed or could not be judged."""
     lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
@@ -158,7 +191,7 @@ def test_stopped_server_fails_the_playbook(deployment: Deployment) -> None:
     deployment.stop()
     done = play(deployment)
     assert done.returncode == 2
-    told = " ".join(done.stdout.split())
+    told = flat(done)
     assert f"running: nothing, current: {deployment.root}/releases/1; see at the end of" in told
     assert f"{deployment.root}/log/server.log why a server ended, and deploy again" in told
 
@@ -195,9 +228,66 @@ def test_other_port_than_asked_fails(deployment: Deployment) -> None:
 def test_port_open_to_everybody_fails(tmp_path: Path) -> None:
     made = deploy(tmp_path, address="0.0.0.0")
     try:
-        assert failures(verify(made)) == {"test_port_is_open_only_where_asked"}
+        done = play(made)
+        assert (done.returncode, "1 failed, 10 passed" in done.stdout) == (2, True), done.stdout
+        assert "test_port_is_open_only_where_asked" in done.stdout
+        assert "no API key is set: whoever reaches 0.0.0.0 can use and manage this server" in flat(done)
     finally:
         made.stop()
+
+
+KEYS = ["canary-of-the-clients-0123", "canary-of-the-admins-0123"]
+OPEN = "test_nothing_but_health_and_metrics_answers_without_the_key"
+LEVELS = "test_management_endpoints_refuse_the_clients_key"
+
+
+@contextlib.contextmanager
+def guarded(root: Path, keys: list[str], fault: str = "") -> Iterator[Deployment]:
+    """A deployment with keys: the clients' one, and an admin key when there are two."""
+    made = deploy(root, STAND_IN_KEYS=" ".join(keys), STAND_IN_FAULT=fault)
+    (made.root / "state").mkdir()
+    lines = zip(("TOKFORGE_API_KEY", "TOKFORGE_ADMIN_API_KEY"), keys, strict=False)
+    (made.root / "state" / "secrets.env").write_text("".join(f"{name}={key}\n" for name, key in lines))
+    (made.root / "state" / "secrets.env").chmod(0o600)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize(("fault", "failed"), [("", set()), ("open", {OPEN, LEVELS})])
+def test_keys_are_tried_and_shown_to_nobody(tmp_path: Path, fault: str, failed: set[str]) -> None:
+    with guarded(tmp_path, KEYS, fault) as made:
+        done = verify(made)
+    assert failures(done) == failed, done.stdout
+    assert "canary" not in done.stdout + done.stderr
+
+
+def looked(made: Deployment) -> dict[str, Any]:
+    """What the look alone says about keys."""
+    command = [sys.executable, str(ROOT / "tests/verify/probe.py"), str(made.root), "127.0.0.1", str(made.port), ""]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout)["access"]
+    return answer
+
+
+def let_through(answered: dict[str, int]) -> set[str]:
+    return {request for request, status in answered.items() if status != 401}
+
+
+def test_key_of_clients_that_opens_the_management_is_seen(tmp_path: Path) -> None:
+    with guarded(tmp_path, KEYS, "levels") as made:
+        seen = looked(made)
+    assert let_through(seen["without_key"]) == set()
+    assert let_through(seen["with_client_key"]) == set(seen["with_client_key"])
+    assert len(seen["with_client_key"]) == 3
+
+
+def test_server_that_takes_its_path_from_the_host_header_is_seen(tmp_path: Path) -> None:
+    with guarded(tmp_path, KEYS[:1], "host") as made:
+        seen = looked(made)
+    assert seen["keys"] == {"client": True, "admin": False} and seen["with_client_key"] == {}
+    assert let_through(seen["without_key"]) == {"GET /server_info for a misleading host"}
 
 
 def test_degenerate_text_with_status_200_fails(tmp_path: Path) -> None:

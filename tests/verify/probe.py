@@ -18,11 +18,20 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
 TOKENS = 8
 TIMEOUT_S = 60
+# Asked without a key. Nothing happens when one of them is let through: the bodies are no JSON, which SGLang (FastAPI)
+# refuses before it calls anything, and DELETE is no method of /flush_cache. With a key, SGLang looks at it before that.
+ORDINARY = ["GET /v1/models", "GET /server_info", "POST /generate"]
+ADMIN = ["POST /update_weights_from_disk", "POST /load_lora_adapter", "POST /set_internal_state"]
+OTHER = ["DELETE /flush_cache"]
+# SGLang asks for no key at /health. With this header the path of /server_info begins with /health for whoever takes it
+# from an address that is put together.
+MISLEADING_HOST = "localhost/health?"
 VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 
 
@@ -72,14 +81,15 @@ def processes(root):
     return sorted(found, key=lambda process: process["pid"])
 
 
-def api_key(root):
-    """The server's key from its own secrets file, or None; it never leaves this machine."""
+def secrets(root):
+    """The server's secrets from its own file, by name; they never leave this machine. None when they cannot be read."""
     try:
         with open(os.path.join(root, "state", "secrets.env")) as stream:
-            pairs = [line.rstrip("\n").partition("=") for line in stream]
+            return {name: value for name, _equals, value in (line.rstrip("\n").partition("=") for line in stream)}
+    except FileNotFoundError:
+        return {}
     except OSError:
         return None
-    return next((value for name, _equals, value in pairs if name == "TOKFORGE_API_KEY"), None)
 
 
 def ask(url, key, body=None):
@@ -94,6 +104,44 @@ def ask(url, key, body=None):
             return json.loads(answer.read().decode())
     except (OSError, ValueError) as error:
         return {"error": "%s: %s" % (url, error)}
+
+
+def status(base, request, key=None, host=None):
+    """HTTP status of "METHOD /path", 0 without an answer."""
+    method, path = request.split()
+    body = b"no JSON" if method == "POST" else None
+    asked = urllib.request.Request(base + path, data=body, method=method, headers={"Content-Type": "application/json"})
+    if key:
+        asked.add_header("Authorization", "Bearer " + key)
+    if host:
+        asked.add_header("Host", host)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(asked, timeout=TIMEOUT_S) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
+
+
+def access(base, known):
+    """Which keys are set, and what was answered (status by request) to whoever has none, or the clients' key only."""
+    if known is None:
+        return {"keys": None, "without_key": {}, "with_client_key": {}}
+    client, admin = known.get("TOKFORGE_API_KEY"), known.get("TOKFORGE_ADMIN_API_KEY")
+    without, with_client = {}, {}
+    if client:
+        without = {request: status(base, request) for request in ORDINARY + ADMIN + OTHER}
+        without["GET /server_info for a misleading host"] = status(base, "GET /server_info", host=MISLEADING_HOST)
+    if client and admin:
+        with_client = {request: status(base, request, client) for request in ADMIN}
+    return {
+        "keys": {"client": bool(client), "admin": bool(admin)},
+        "without_key": without,
+        "with_client_key": with_client,
+    }
 
 
 def installed_version(current):
@@ -146,7 +194,8 @@ def observe(root, host, port, facts_dir):
     root = os.path.realpath(root)
     current = os.path.realpath(os.path.join(root, "current"))
     base = "http://%s:%d" % (host, port)
-    key = api_key(root)
+    known = secrets(root)
+    key = (known or {}).get("TOKFORGE_API_KEY")
     prompt = {"text": "The way", "sampling_params": {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 0}}
     started = time.monotonic()
     generation = ask(base + "/generate", key, prompt)
@@ -163,6 +212,7 @@ def observe(root, host, port, facts_dir):
         "generation_s": round(time.monotonic() - started, 3),
         "tokens_asked": TOKENS,
         "fact_mode": mode(os.path.join(facts_dir, "sglang.fact")),
+        "access": access(base, known),
         "secrets_mode": mode(os.path.join(root, "state", "secrets.env")),
     }
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 import pytest
@@ -55,6 +56,33 @@ def test_generated_text_is_text(first_node: None, seen: dict[str, Any]) -> None:
 
 def test_secrets_are_readable_by_their_owner_only(seen: dict[str, Any]) -> None:
     assert seen["secrets_mode"] in (None, "0600")
+
+
+REFUSED = (401, 403)
+
+
+def test_nothing_but_health_and_metrics_answers_without_the_key(
+    first_node: None, asked: dict[str, Any], seen: dict[str, Any]
+) -> None:
+    keys = seen["access"]["keys"]
+    if keys is None:
+        pytest.skip(
+            f"{asked['sglang_root']}/state/secrets.env cannot be read by the user that looks: verify with become"
+        )
+    if not keys["client"]:
+        open_to = [address for address in seen["listening"] if not ipaddress.ip_address(address).is_loopback]
+        if open_to:
+            pytest.skip(f"no API key is set: whoever reaches {', '.join(open_to)} can use and manage this server")
+        pytest.skip("no API key is set, and only this machine reaches the server")
+    answered = {request: status for request, status in seen["access"]["without_key"].items() if status not in REFUSED}
+    assert not answered, f"answered without a key: {answered}; close the port, and see docs/security.md"
+
+
+def test_management_endpoints_refuse_the_clients_key(first_node: None, seen: dict[str, Any]) -> None:
+    if not (seen["access"]["keys"] or {}).get("admin"):
+        pytest.skip("no admin key is set: who has the API key can manage the server")
+    answered = {request: code for request, code in seen["access"]["with_client_key"].items() if code not in REFUSED}
+    assert not answered, f"answered to the clients' key: {answered}; close the port, and see docs/security.md"
 
 
 @pytest.fixture(scope="module")

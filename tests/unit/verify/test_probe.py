@@ -66,11 +66,24 @@ def test_process_is_found_by_the_release_in_its_environment(probe: ModuleType, t
     assert probe.processes(str(tmp_path)) == []
 
 
-def test_key_comes_from_the_secrets_file(probe: ModuleType, tmp_path: Path) -> None:
-    assert probe.api_key(str(tmp_path)) is None
+def test_keys_come_from_the_secrets_file(probe: ModuleType, tmp_path: Path) -> None:
+    assert probe.secrets(str(tmp_path)) == {}
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "secrets.env").write_text("OTHER=x\nTOKFORGE_API_KEY=a=b\n", encoding="utf-8")
-    assert probe.api_key(str(tmp_path)) == "a=b"
+    assert probe.secrets(str(tmp_path))["TOKFORGE_API_KEY"] == "a=b"
+
+
+def test_keys_that_cannot_be_read_are_not_taken_for_none(probe: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "state" / "secrets.env").mkdir(parents=True)  # unreadable for root, too
+    assert probe.secrets(str(tmp_path)) is None
+    assert probe.access("http://127.0.0.1:1", None)["keys"] is None
+    assert probe.access("http://127.0.0.1:1", {"A": "b"})["keys"] == {"client": False, "admin": False}
+
+
+def test_endpoint_of_nobody_has_no_status(probe: ModuleType) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert probe.status(f"http://127.0.0.1:{port}", "GET /v1/models") == 0
 
 
 def test_unreachable_server_is_told_not_raised(probe: ModuleType) -> None:

@@ -325,7 +325,10 @@ NAME = re.compile("[a-z]+")
         ({"sglang_server_secrets": {"A": None}}, "the value of A is empty"),
         ({"sglang_service_name": "a b"}, "sglang_service_name is 'a b'"),
         ({"sglang_server_api_key": "s3cr3t-of-15-ch"}, "sglang_server_api_key has 15 characters"),
-        ({"sglang_server_admin_api_key": "s3cr3t-of-2\nlines"}, "sglang_server_admin_api_key holds a character"),
+        (
+            {"sglang_server_api_key": "a" * 16, "sglang_server_admin_api_key": "s3cr3t-of-2\nlines"},
+            "sglang_server_admin_api_key holds a character",
+        ),
         ({"sglang_server_api_key": "schlüssel-mit-umlaut"}, "sglang_server_api_key holds a character"),
         ({"sglang_server_api_key": "a-blank-at-the-end-s3cr3t "}, "sglang_server_api_key holds a character"),
         ({"sglang_server_secrets": {"A B": "s3cr3t"}}, "'A B' is no name of an environment variable"),
@@ -354,6 +357,50 @@ def test_values_within_bounds_and_unset_ones_pass() -> None:
     }
     assert preflight.check_values(values, NAME) == []
     assert preflight.check_values({}, NAME) == []
+
+
+API_KEY, ADMIN_KEY = {"sglang_server_api_key": "s3cr3t-of-clients"}, {"sglang_server_admin_api_key": "s3cr3t-of-admins"}
+BOTH = {**API_KEY, **ADMIN_KEY}
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "part"),
+    [
+        (ADMIN_KEY, "fail", "reads it at /server_info"),
+        ({**ADMIN_KEY, "sglang_host": "0.0.0.0"}, "fail", "reads it at /server_info"),
+        ({**API_KEY, "sglang_server_args": {"tokenizer_worker_num": 2}}, "fail", "tokenizer-worker-num is 2"),
+        ({**BOTH, "sglang_server_args": {"tokenizer-worker-num": "8"}}, "fail", "tokenizer-worker-num is 8"),
+        ({**API_KEY, "sglang_server_args": {"grpc-port": 50051}}, "warn", "grpc-port opens a port"),
+        ({**BOTH, "sglang_server_args": {"smg_grpc_mode": True}}, "warn", "smg-grpc-mode opens a port"),
+        ({"sglang_host": "0.0.0.0"}, "warn", "whoever reaches 0.0.0.0 can use the server and manage it"),
+        ({"sglang_host": "::"}, "warn", "whoever reaches :: can"),
+        ({"sglang_host": "box.example"}, "warn", "whoever reaches box.example can"),
+    ],
+)
+def test_gap_in_who_may_use_the_server_is_told(values: dict[str, object], level: str, part: str) -> None:
+    [finding] = preflight.check_values(values, NAME)
+    assert (finding.level, finding.check) == (level, "secrets")
+    assert part in finding.message
+    assert finding.remedy and "s3cr3t" not in findings.render([finding])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {**BOTH, "sglang_host": "0.0.0.0"},
+        {**API_KEY, "sglang_host": "::"},
+        {"sglang_host": "::1"},
+        {"sglang_host": "127.0.0.53"},
+        {"sglang_host": "localhost"},
+        {**BOTH, "sglang_server_args": {"tokenizer-worker-num": 1, "grpc-mode": False}},
+        # Nothing is asked for, so there is no gap between what is asked for and what is.
+        {"sglang_server_args": {"tokenizer-worker-num": 4, "grpc-port": 50051}},
+        # The check of arguments says that it is no number.
+        {**BOTH, "sglang_server_args": {"tokenizer-worker-num": "many"}},
+    ],
+)
+def test_server_that_nobody_uses_without_a_key_is_well(values: dict[str, object]) -> None:
+    assert preflight.check_values(values, NAME) == []
 
 
 def test_spec_message_of_two_roles_is_told_once() -> None:
