@@ -11,7 +11,7 @@ CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
 .PHONY: help provision preflight deploy benchmark sweep explain report verify rollback destroy venv venv-dev test test-full lint docs docs-check sanity unit \
-	integration real molecule format changelog times gate-times startup-times harness-times locks clean
+	integration real cores molecule format changelog times gate-times startup-times harness-times target-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,10 @@ integration: venv-dev  ## integration tests without a real SGLang
 real: venv venv-dev  ## integration tests with a real SGLang
 	$(CHECK) real
 
+cores: export TOKFORGE_TEST_FULL = 1
+cores: venv-dev  ## tests that run plays or modules, with every other ansible-core that is supported
+	$(CHECK) cores
+
 molecule: export TOKFORGE_TEST_FULL = 1
 molecule: venv-dev  ## molecule scenarios
 	$(CHECK) molecule
@@ -106,6 +110,9 @@ startup-times: venv-dev  ## measure looks at a starting server only, their secti
 
 harness-times: venv-dev  ## measure what benchmark.yml adds to its figures, on the deployed server; its section of docs/benchmarks.md
 	.venv-dev/bin/python benchmarks/harness_times.py $(ARGS)
+
+target-times: venv-dev  ## measure a deploy that changes nothing on 1, 8 and 64 targets, its section of docs/benchmarks.md
+	.venv-dev/bin/python benchmarks/target_times.py $(ARGS)
 
 locks: venv-dev  ## resolve every lock anew: SGLang releases (locks.toml) and the controller's requirements
 	.venv-dev/bin/python tools/lock.py $(ARGS)

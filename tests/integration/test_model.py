@@ -40,7 +40,7 @@ TOKEN = "hf_canary0123456789"
 #: killed.
 RUN_MODULE = """
 import json, sys
-from ansible.module_utils.testing import patch_module_args
+from module_args import patch_module_args
 from ansible_collections.tokforge.sglang.plugins.modules import model
 with patch_module_args(json.loads(sys.stdin.read())):
     model.main()

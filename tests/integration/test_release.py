@@ -14,7 +14,7 @@ from typing import Any, Union
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
+from module_args import patch_module_args
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import releases, start_history
 from ansible_collections.tokforge.sglang.plugins.modules import release

@@ -12,5 +12,6 @@ from ansible.module_utils.common import warnings
 @pytest.fixture(autouse=True)
 def fresh_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ansible keeps what modules warned of for the life of the process, and puts all of it into every result."""
-    monkeypatch.setattr(warnings, "_global_warnings", {})
+    # A mapping, before ansible-core 2.19 a list.
+    monkeypatch.setattr(warnings, "_global_warnings", type(warnings._global_warnings)())
     monkeypatch.setattr(warnings, "_global_deprecations", {})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from module_args import patch_module_args
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import bench_measure, benchmark, result_store
 from ansible_collections.tokforge.sglang.plugins.module_utils.bench_machine import Machine

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
+from module_args import patch_module_args
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import lxc_container, lxc_inside, previous_values
 from ansible_collections.tokforge.sglang.plugins.module_utils.lxc_container import State

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
+from module_args import patch_module_args
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import atomic_file
 from ansible_collections.tokforge.sglang.plugins.modules import lxc_gpu

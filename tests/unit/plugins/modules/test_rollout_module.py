@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.testing import patch_module_args
+from module_args import patch_module_args
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     environment_root,
