@@ -167,7 +167,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         with running, counting("running"):
             for number in range(tokens):
-                self.wfile.write(f'data: {{"text": "{"x" * (number + 1)}"}}\n\n'.encode())
+                told = {"text": "x" * (number + 1), "meta_info": {"completion_tokens": number + 1}}
+                self.wfile.write(f"data: {json.dumps(told)}\n\n".encode())
                 time.sleep(given.token_s)
         self.wfile.write(b"data: [DONE]\n\n")
 

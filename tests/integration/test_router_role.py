@@ -9,7 +9,6 @@ server still has when it is stopped is lost, and the router cannot try a request
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shutil
@@ -17,7 +16,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any
 
 import pytest
 from full_only import IN_FULL
+from load_generator import LoadGenerator
 from test_service import Host
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import managers, proc, router_api, service
@@ -180,48 +179,6 @@ class Fleet:
         return sorted(worker.url for worker in router.workers())
 
 
-class LoadGenerator:
-    """Clients that send one streamed request after the other to the router, and what became of each."""
-
-    def __init__(self, port: int, clients: int = 4) -> None:
-        self.port, self.over = port, threading.Event()
-        self.done: list[str] = []
-        self.threads = [threading.Thread(target=self.work) for _number in range(clients)]
-
-    def __enter__(self) -> LoadGenerator:
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
-
-    @property
-    def failed(self) -> list[str]:
-        return [one for one in self.done if one != "complete"]
-
-    def work(self) -> None:
-        while not self.over.is_set():
-            self.done.append(self.ask())
-
-    def ask(self) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        body = {"text": "x", "stream": True, "sampling_params": {"max_new_tokens": TOKENS}}
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
-        try:
-            connection.request("POST", "/generate", json.dumps(body), headers)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            return repr(error)
-        finally:
-            connection.close()
-        complete = response.status == 200 and content.count(b"data: ") == TOKENS + 1 and b"[DONE]" in content
-        return "complete" if complete else f"{response.status}: {content[-100:]!r}"
-
-
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     # Short, since a unix socket lies in it.
@@ -273,7 +230,7 @@ def test_router_is_set_up_once_and_keeps_its_key_to_itself(routed: tuple[Fleet, 
 def test_redeploy_of_all_servers_loses_no_request(routed: tuple[Fleet, Any]) -> None:
     fleet, _changed = routed
     before = [host.manager().seen().pid for host in fleet.servers]
-    with LoadGenerator(fleet.port) as load:
+    with LoadGenerator(fleet.port, KEY, TOKENS) as load:
         time.sleep(1)
         fleet.play(REDEPLOY)
         time.sleep(1)
@@ -287,7 +244,7 @@ def test_redeploy_of_all_servers_loses_no_request(routed: tuple[Fleet, Any]) -> 
 def test_server_that_is_stopped_without_it_loses_requests(routed: tuple[Fleet, Any]) -> None:
     """The test above can fail."""
     fleet, _changed = routed
-    with LoadGenerator(fleet.port) as load:
+    with LoadGenerator(fleet.port, KEY, TOKENS) as load:
         time.sleep(1)
         fleet.servers[0].service("stopped")
         fleet.servers[0].service()
