@@ -257,13 +257,10 @@ def fence(root: str, rollout: str) -> Lock:
 
 
 @contextlib.contextmanager
-def at_work(root: str, rollout: str | None) -> Iterator[Lock | None]:
-    """`fence`, and while the block runs this process keeps the lock from being taken, also when its play dies.
-
-    Gives the lock, None without a play.
-    """
+def at_work(root: str, rollout: str | None) -> Iterator[None]:
+    """`fence`, and while the block runs this process keeps the lock from being taken, also when its play dies."""
     if rollout is None:
-        yield None
+        yield
         return
     me = proc.read_process(os.getpid())
     with _one_target_at_a_time(root):
@@ -272,7 +269,7 @@ def at_work(root: str, rollout: str | None) -> Iterator[Lock | None]:
             pid, ticks = (me.pid, me.start_ticks) if me else (0, 0)
             _renew(root, replace(lock, worker_pid=pid, worker_start_ticks=ticks))
         try:
-            yield lock
+            yield
         finally:
             # What went wrong in the block is what counts, also when the root is gone by now.
             with contextlib.suppress(LockError), _guarded(root):

@@ -296,8 +296,8 @@ def switching(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     previous = release_store.last_proven(root)
     if check_mode:
         return {"previous": previous, "manager": "", "name": ""}
-    with rollout_lock.at_work(root, given["rollout"]) as lock:
-        return _switching(root, given, previous, lock)
+    with rollout_lock.at_work(root, given["rollout"]):
+        return _switching(root, given, previous, rollout_lock.fence(root, given["rollout"]))
 
 
 def _switching(root: str, given: dict[str, Any], previous: int | None, lock: rollout_lock.Lock) -> dict[str, Any]:

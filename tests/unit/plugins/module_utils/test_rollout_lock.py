@@ -300,8 +300,8 @@ def test_names_that_share_a_lock_work_one_after_the_other(root: str, other: proc
 
     thread = threading.Thread(target=second)
     thread.start()
-    with rollout_lock.at_work(root, "one") as lock:
-        assert lock and lock.targets == ("a", "b")
+    with rollout_lock.at_work(root, "one"):
+        assert rollout_lock.fence(root, "one").targets == ("a", "b")
         entered.set()
         time.sleep(0.3)
         order.append("first")
