@@ -58,7 +58,7 @@ def changed(kept: Sequence[Kept]) -> list[str]:
 def restore(kept: Sequence[Kept], folder: str, check_mode: bool = False) -> list[str]:
     """Put back what was kept, where something else is now, and return those paths. Raises OSError.
 
-    ValueError says that a copy is not what was kept; what was put back before stays so.
+    ValueError says that a copy is gone or not what was kept; what was put back before stays so.
     """
     paths = changed(kept)
     if not check_mode:
@@ -96,8 +96,11 @@ def _keep(path: str, folder: str, name: str) -> Kept:
 
 def _restore(one: Kept, folder: str) -> None:
     if one.kind == FILE:
-        with open(os.path.join(folder, one.copy), "rb") as stream:
-            data = stream.read()
+        try:
+            with open(os.path.join(folder, one.copy), "rb") as stream:
+                data = stream.read()
+        except FileNotFoundError:
+            raise ValueError(f"the copy of {one.path} in {folder} is gone") from None
         if hashlib.sha256(data).hexdigest() != one.sha256:
             raise ValueError(f"the copy of {one.path} in {folder} is not what was kept")
         if os.path.islink(one.path):

@@ -319,11 +319,11 @@ def switch(root: str, number: int | None, check_mode: bool = False) -> Switched:
         return _switch(root, number, check_mode)
 
 
-def _switch(root: str, number: int | None, check_mode: bool) -> Switched:
-    """`switch` for one who holds the lock."""
+def _switch(root: str, number: int | None, check_mode: bool, mends: bool = False) -> Switched:
+    """`switch` for one who holds the lock. `mends`: a link that points nowhere is in nobody's way."""
     state = _read_state(root)
-    if number is None and _is_dangling(os.path.join(root, "current")):
-        # The way out of a dangling link: there is no release to remember.
+    if (number is None or mends) and _is_dangling(os.path.join(root, "current")):
+        # There is no release to remember.
         previous = None
     else:
         previous = read_current(root)
@@ -388,8 +388,8 @@ def restore(root: str, failed: int | None = None, fallback: int | None = None, c
     `current` at a release that never served. When the current release is the one that served last, nothing changes.
 
     With `failed`, the release to go back from, nothing changes when another one is current: it belongs to another
-    rollout. `fallback` is gone back to only when nothing on disk tells any more what served last; without it that is an
-    error, and nothing changes.
+    rollout. A link that points nowhere is nobody's, and is put back. `fallback` is gone back to only when nothing on
+    disk tells any more what served last; without it that is an error, and nothing changes.
     """
     with _opened(root, check_mode):
         state = _read_state(root)
@@ -398,14 +398,14 @@ def restore(root: str, failed: int | None = None, fallback: int | None = None, c
             if current != failed:
                 return Switched(False, current, current)
         if not state.forgotten:
-            return _switch(root, state.proven, check_mode)
+            return _switch(root, state.proven, check_mode, mends=True)
         if fallback is None:
             raise StoreError(
                 f"cannot tell which release below {root} served last: {_state_path(root)} was damaged or lost, and no"
                 " release is marked as proven; current was left as it is, deploy a release that works",
                 root=root,
             )
-        return _switch(root, fallback, check_mode)
+        return _switch(root, fallback, check_mode, mends=True)
 
 
 def remove(root: str, number: int, check_mode: bool = False) -> bool:

@@ -99,6 +99,8 @@ def read(root: str) -> Journal:
         return Journal(_entry(data["open"]) if data["open"] else None, [_entry(one) for one in data["ended"]])
     except (FileNotFoundError, NotADirectoryError):
         return Journal()
+    except IsADirectoryError:
+        raise JournalError(f"cannot read {path(root)}: it is a directory; move it away, then run again") from None
     except OSError as error:
         raise JournalError(f"cannot read {path(root)}: {error.strerror}; run as its owner or as root") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -156,6 +158,19 @@ def settle(root: str, now: float, check_mode: bool = False) -> Journal:
     return replace(journal, open=None)
 
 
+def not_undone_warning(root: str) -> str:
+    """What a person is told of `undo` with a damaged journal: nobody knows which files there were. Empty without one.
+
+    Raises JournalError.
+    """
+    if not read(root).warnings:
+        return ""
+    return (
+        f"{path(root)} is damaged, so the files of before were not put back below {root}: the launcher, the secrets and"
+        " the service's own files stay those of the rollout that failed; run deploy.yml with the right settings"
+    )
+
+
 def undo(root: str, check_mode: bool = False) -> list[str]:
     """Put files back as the open entry has them, and return those that were otherwise. Raises JournalError."""
     entry = read(root).open
@@ -164,7 +179,10 @@ def undo(root: str, check_mode: bool = False) -> list[str]:
     try:
         return kept_files.restore(entry.kept, copies(root), check_mode)
     except OSError as error:
-        raise _io_error(root, error) from error
+        raise JournalError(
+            f"cannot put files back below {root}: {error.strerror} ({error.filename}); make it writable, with room, and"
+            " move away what is no file, then run again"
+        ) from error
     except ValueError as error:
         raise JournalError(f"cannot put files back below {root}: {error}; deploy a release that works") from error
 

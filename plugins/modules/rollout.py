@@ -330,7 +330,8 @@ def undo(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Put files back."""
     with rollout_lock.at_work(given["root"], None if check_mode else given["rollout"]):
         files = rollout_journal.undo(given["root"], check_mode)
-    return {"changed": bool(files), "files": files}
+        warning = rollout_journal.not_undone_warning(given["root"])
+    return {"changed": bool(files), "files": files, "warnings": [warning] if warning else []}
 
 
 def close(given: dict[str, Any], check_mode: bool) -> dict[str, Any]:

@@ -409,6 +409,16 @@ def test_dangling_current_is_an_error_that_removing_the_link_repairs(root: Path)
     assert store.switch(str(root), 1).changed is True
 
 
+def test_restore_mends_a_dangling_current(root: Path) -> None:
+    two_proven(root)
+    (root / "current").unlink()
+    (root / "current").symlink_to("releases/9")
+    assert store.restore(str(root), failed=3, check_mode=True) == store.Switched(True, None, 1)
+    assert os.readlink(root / "current") == "releases/9"
+    assert store.restore(str(root), failed=3) == store.Switched(True, None, 1)
+    assert store.read_current(str(root)) == 1
+
+
 # --- removing ---------------------------------------------------------------------------------------------------------
 
 

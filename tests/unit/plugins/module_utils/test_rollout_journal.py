@@ -173,6 +173,44 @@ def test_copy_that_was_changed_is_not_put_back(root: Path, files: list[str]) -> 
     assert Path(files[0]).read_text() == "KEY=new\n"
 
 
+def test_copy_that_is_gone_is_told_of(root: Path, files: list[str]) -> None:
+    rollout_journal.begin(str(root), entry(), files)
+    change(files)
+    (Path(rollout_journal.copies(str(root))) / "0").unlink()
+    with pytest.raises(JournalError) as told:
+        rollout_journal.undo(str(root))
+    assert str(told.value) == (
+        f"cannot put files back below {root}: the copy of {files[0]} in {rollout_journal.copies(str(root))} is gone;"
+        " deploy a release that works"
+    )
+    assert Path(files[0]).read_text() == "KEY=new\n"
+
+
+def test_directory_in_the_place_of_a_file_is_told_of_and_put_right_when_it_is_gone(
+    root: Path, files: list[str]
+) -> None:
+    before = state(files)
+    rollout_journal.begin(str(root), entry(), files)
+    change(files)
+    Path(files[2]).unlink()
+    Path(files[2]).mkdir()
+    with pytest.raises(
+        JournalError, match=r"cannot put files back below .*not a file of .*/new\); .*move away what is"
+    ):
+        rollout_journal.undo(str(root))
+    Path(files[2]).rmdir()
+    assert rollout_journal.undo(str(root)) == files[:2] and state(files) == before
+
+
+def test_directory_in_the_place_of_the_journal_is_told_of(root: Path) -> None:
+    Path(rollout_journal.path(str(root))).mkdir()
+    with pytest.raises(JournalError) as told:
+        rollout_journal.read(str(root))
+    assert str(told.value) == (
+        f"cannot read {rollout_journal.path(str(root))}: it is a directory; move it away, then run again"
+    )
+
+
 def test_what_is_no_file_is_refused_before_anything_is_switched(root: Path) -> None:
     (root / "unit").mkdir()
     with pytest.raises(JournalError, match=r"cannot keep the way back .*not a file of at most 16 MiB"):

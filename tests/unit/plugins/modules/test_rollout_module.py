@@ -179,6 +179,22 @@ def test_damaged_journal_is_warned_of(run: Run, root: Path) -> None:
     assert info["open"] is None and "is damaged" in info["warned"]
 
 
+def test_files_that_a_damaged_journal_cannot_put_back_are_warned_of(run: Run, root: Path) -> None:
+    token = run("begun", make_root=True, controller=ELSEWHERE)["rollout"]
+    unit = root / "unit"
+    run("switching", rollout=token, release=1, files=[str(unit)])
+    unit.write_text("new")
+    path = Path(rollout_journal.path(str(root)))
+    whole = path.read_text()
+    path.write_text(whole[:20])
+    told = run("undone", rollout=token)
+    assert (told["changed"], told["files"], unit.read_text()) == (False, [], "new")
+    assert f"{path} is damaged, so the files of before were not put back below {root}" in told["warned"]
+    path.write_text(whole)
+    told = run("undone", rollout=token)
+    assert (told["changed"], told["warned"], unit.exists()) == (True, "", False)
+
+
 def test_previous_is_what_served_last_whatever_current_is(
     run: Run, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
