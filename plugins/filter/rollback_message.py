@@ -17,6 +17,7 @@ options:
     description:
       - The failed C(task) and its C(reason). When going back failed, the same of it under C(going_back), and then of
         stopping the server under C(stopping) or, where that went well, C(serves), the release that serves or nothing.
+      - C(log) is where both releases' servers wrote, C(raw_dir) what a measurement left; empty where there is none.
     type: dict
     required: true
   release:
@@ -77,7 +78,14 @@ def rollback_message(failure: Mapping[str, Any], release: Mapping[str, Any]) -> 
     else:
         state = f"rolled_back: true; release {current} was switched back and serves again"
     down = f" It served nobody for {release['downtime_s']} s." if release.get("downtime_s") else ""
-    return f"{what} failed: {failure['reason']}\n{state}.{down} The failed task was '{failure['task']}'."
+    ending = f"{down} The failed task was '{failure['task']}'.{_logs(failure)}"
+    return f"{what} failed: {failure['reason']}\n{state}.{ending}"
+
+
+def _logs(failure: Mapping[str, Any]) -> str:
+    places = [("what the servers wrote is in {}", "log"), ("what was measured in {}", "raw_dir")]
+    told = "; ".join(text.format(failure[name]) for text, name in places if failure.get(name))
+    return f"\nLogs: {told}." if told else ""
 
 
 def _named(number: int | None) -> str:

@@ -238,7 +238,8 @@ def is_declared(document: Mapping[str, Any], record_id: str) -> bool:
 def baseline_for(document: Mapping[str, Any], record: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """What a record is held against, and why that: a declared baseline of its model and hardware that it can be
     compared with, otherwise the first valid measurement of its configuration, otherwise the newest valid one of another
-    configuration. None when nothing was measured before, or when one was declared and nothing can be compared.
+    configuration that it can be compared with, or what that one fell behind. None when nothing was measured before, or
+    when one was declared and nothing can be compared.
 
     Of several declared ones it is the one with the most points in common, then the newest. Only what the same engine
     measured: results of two engines are never compared.
@@ -264,12 +265,29 @@ def baseline_for(document: Mapping[str, Any], record: Mapping[str, Any]) -> tupl
         first = own["baseline"].get("fingerprint") == record.get("fingerprint")
         why = "the first valid measurement of this configuration" if first else "what its first measurement fell behind"
         return dict(own["baseline"]), f"{why}{told}"
-    for other in reversed(_before(document, record)):
-        if other.get("experiment") or other.get("valid") is not True or not _of_machine(other, record):
-            continue
-        if not declared or not comparability.misfit(other, record):
-            return dict(other), f"the newest valid measurement before it{told}"
+    others = [
+        one
+        for one in reversed(_before(document, record))
+        if not one.get("experiment") and one.get("valid") is True and _of_machine(one, record)
+    ]
+    # What cannot be compared is told of, where nothing can be.
+    alike = [one for one in others if not comparability.misfit(one, record)] or ([] if declared else others)
+    if alike:
+        return _not_behind(machine, alike[0], told)
     return None, f"nothing that can be compared with it was measured before it{told}" if told else NOTHING_BEFORE
+
+
+def _not_behind(
+    machine: Sequence[Mapping[str, Any]], before: Mapping[str, Any], told: str
+) -> tuple[dict[str, Any], str]:
+    """A measurement of another configuration, or what that one fell behind.
+
+    A rollout that was undone for its speed must not make room for the next that is as slow.
+    """
+    own = next((one["baseline"] for one in machine if _key(one) == key(before)), before)
+    if own.get("fingerprint") != before.get("fingerprint"):
+        return dict(own), f"what the newest valid measurement before it fell behind{told}"
+    return dict(before), f"the newest valid measurement before it{told}"
 
 
 def _told_misfits(declared: Sequence[Mapping[str, Any]], against: Sequence[str]) -> str:

@@ -133,6 +133,20 @@ def test_rollback_message_names_cause_and_what_serves_now() -> None:
     assert "rolled_back: true; release 3 was switched back and serves again" in text
 
 
+def test_rollback_message_names_the_logs_there_are() -> None:
+    def ending(**logs: str) -> str:
+        failure = {"task": "Measure", "reason": "slow", **logs}
+        return rollback_message(failure, {"release": 4, "current": 3}).rpartition("The failed task was ")[2]
+
+    assert ending(log="a:/r/log/server.log", raw_dir="/r/bench/1") == (
+        "'Measure'.\nLogs: what the servers wrote is in a:/r/log/server.log; what was measured in /r/bench/1."
+    )
+    assert ending(log="a:/r/log/server.log", raw_dir="").endswith(
+        "\nLogs: what the servers wrote is in a:/r/log/server.log."
+    )
+    assert ending(log="", raw_dir="") == ending() == "'Measure'."
+
+
 def test_rollback_message_of_the_first_rollout_says_that_nothing_runs() -> None:
     text = rollback_message({"task": "Wait", "reason": "x"}, {"release": 1, "current": None})
     assert "the server was stopped and nothing is current" in text

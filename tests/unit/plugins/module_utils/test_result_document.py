@@ -355,6 +355,22 @@ def test_trial_is_a_baseline_for_its_own_configuration_and_where_it_is_declared_
     assert told(with_baseline(document, "2"), other) == ("2", "the declared baseline")
 
 
+def test_what_fell_behind_makes_no_room_for_the_next_that_is_as_slow() -> None:
+    good, slow, third = made("1", fingerprint="a"), made("2", fingerprint="b"), made("3", fingerprint="c")
+    document = append(grown(good), slow, good)
+    assert told(document, third) == ("1", "what the newest valid measurement before it fell behind")
+    # Who takes its speed for good says so.
+    assert told(with_baseline(document, "2"), third) == ("2", "the declared baseline")
+    assert told(append(document, made("4", fingerprint="d")), third) == ("4", "the newest valid measurement before it")
+
+
+def test_measurement_of_another_workload_in_between_does_not_hide_what_can_be_compared() -> None:
+    like, other, new = workload("1", fingerprint="a"), workload("2", input_len=9, fingerprint="b"), workload("3")
+    assert told(grown(like, other), {**new, "fingerprint": "c"}) == ("1", "the newest valid measurement before it")
+    # Then the comparison itself says why it is none.
+    assert told(grown(other), {**new, "fingerprint": "c"}) == ("2", "the newest valid measurement before it")
+
+
 def test_nothing_newer_and_nothing_of_another_machine_model_or_engine_is_a_baseline() -> None:
     record = made("3")
     document = grown(
