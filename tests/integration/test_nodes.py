@@ -23,6 +23,8 @@ from rollout import CHECKOUT, PLAY_TIMEOUT_S, SMALL_BENCHMARK, Rollout, free_por
 pytestmark = [pytest.mark.real, IN_FULL]
 
 CHOICE = {"sglang_version": "0.5.23"}
+# One core for each rank; without it SGLang wants a NUMA node for each.
+THREADS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 
 
 class Pair:
@@ -47,8 +49,7 @@ class Pair:
                 "sleep-on-idle": True,
                 "tp-size": 2,
             },
-            # One core for each rank; without it SGLang wants a NUMA node for each.
-            "sglang_server_env": {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"},
+            "sglang_server_env": THREADS,
             **SMALL_BENCHMARK,
             **CHOICE,
         }
@@ -143,8 +144,8 @@ def test_part_of_the_nodes_is_refused_before_anything_changes(pair: Pair, deploy
 
 
 def test_release_that_crashes_on_one_node_goes_back_on_both(pair: Pair, deployed: str) -> None:
-    # The second node has no core for its rank, which shows when both are switched already.
-    env = {"SGLANG_CPU_OMP_THREADS_BIND": "{{ '0|1' if inventory_hostname == 'node-a' else '0' }}"}
+    # The second node has no such interface, which shows when both are switched already.
+    env = {**THREADS, "GLOO_SOCKET_IFNAME": "{{ 'lo' if inventory_hostname == 'node-a' else 'nosuch0' }}"}
     code, output = pair.run("deploy.yml", sglang_server_env=env, sglang_ready_timeout_s=150)
     assert code != 0
     said = output.rsplit("Fail the rollout", 1)[1]

@@ -48,7 +48,9 @@ def walk(node: Any) -> Iterator[dict[str, Any]]:
 @functools.cache
 def tasks() -> list[tuple[str, dict[str, Any]]]:
     """Every task: where it is, and itself."""
-    paths = [path for folder in PLAYS for path in sorted((ROOT / folder).rglob("*.yml"))]
+    # Variables have no tasks, but may have a module's name.
+    files = [path for folder in PLAYS for path in sorted((ROOT / folder).rglob("*.yml"))]
+    paths = [path for path in files if not {"group_vars", "vars", "defaults", "meta"} & {*path.parts}]
     paths += sorted(ROOT.glob("*.yml"))
     documents = [(path, document) for path in paths for document in yaml.load_all(path.read_text(), Tolerant)]
     return [(str(path.relative_to(ROOT)), task) for path, document in documents for task in walk(document)]
