@@ -38,8 +38,9 @@ TOKEN = "hf_canary0123456789"
 
 #: Runs the module as Ansible does, with the arguments on standard input. A program of its own, so that it can be
 #: killed.
-RUN_MODULE = """
+RUN_MODULE = f"""
 import json, sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
 from module_args import patch_module_args
 from ansible_collections.tokforge.sglang.plugins.modules import model
 with patch_module_args(json.loads(sys.stdin.read())):
