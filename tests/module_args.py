@@ -12,17 +12,26 @@ from typing import Any
 from unittest import mock
 
 from ansible.module_utils import basic
+from ansible.module_utils.common import parameters
 
 try:
-    from ansible.module_utils.testing import patch_module_args
+    from ansible.module_utils.testing import patch_module_args as patched
 except ImportError:  # before ansible-core 2.19
 
     @contextlib.contextmanager
-    def patch_module_args(module_args: dict[str, Any] | None = None) -> Iterator[None]:
+    def patched(module_args: dict[str, Any] | None = None) -> Iterator[None]:
         """While it lasts, AnsibleModule finds these arguments."""
         given = json.dumps({"ANSIBLE_MODULE_ARGS": module_args or {}}).encode()
         with mock.patch.object(basic, "_ANSIBLE_ARGS", given):
             yield
 
 
-__all__ = ["patch_module_args"]
+# From ansible-core 2.21 on a module tells its arguments only when it is asked to.
+ASKED = {"_ansible_inject_invocation": True} if "inject_invocation" in parameters.PASS_VARS else {}
+
+
+@contextlib.contextmanager
+def patch_module_args(module_args: dict[str, Any] | None = None) -> Iterator[None]:
+    """While it lasts, AnsibleModule finds these arguments, and its result tells them."""
+    with patched({**ASKED, **(module_args or {})}):
+        yield
