@@ -821,11 +821,19 @@ def installing(site: Rollout) -> Running:
 
 
 def test_interrupt_in_the_install_leaves_no_process_and_no_environment(fresh: Rollout) -> None:
-    running = installing(fresh)
-    running.signal_all(signal.SIGINT)
-    assert running.finish().code != 0
-    assert fresh.settle() == {}
-    assert fresh.environments() == {}
+    for _attempt in range(3):
+        running = installing(fresh)
+        running.signal_all(signal.SIGINT)
+        assert running.finish().code != 0
+        assert fresh.settle() == {}
+        complete = fresh.environments()
+        if not complete:
+            break
+        # On a busy machine the interrupt can come after the last package: then it is whole, and there is another try.
+        for marker in complete.values():
+            assert fresh.installed(marker) == json.loads(marker.read_text())["versions"]
+            shutil.rmtree(marker.parent)
+    assert complete == {}
 
 
 def test_install_whose_every_process_was_killed_leaves_nothing_that_counts_as_complete(fresh: Rollout) -> None:
