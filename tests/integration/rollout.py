@@ -45,6 +45,15 @@ SMALL_BENCHMARK = {
     "sglang_ready_output_check": False,
 }
 
+#: What the local inventory says of its host, for tests that have hosts of their own.
+ON_THIS_MACHINE = {
+    "ansible_connection": "local",
+    "ansible_python_interpreter": sys.executable,
+    "sglang_lane": "cpu",
+    "sglang_index": {"inherit_pip": True},
+    "sglang_torch_build": "any",
+}
+
 # Below the ports that connections are given by chance. Where it begins differs, since two runs may share a machine.
 PORTS = iter([31700 + (os.getpid() + step) % 90 for step in range(90)])
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from full_only import IN_FULL
 from load_generator import LoadGenerator
-from rollout import CHECKOUT, PLAY_TIMEOUT_S, SMALL_BENCHMARK, Rollout, free_port
+from rollout import CHECKOUT, ON_THIS_MACHINE, PLAY_TIMEOUT_S, SMALL_BENCHMARK, Rollout, free_port
 
 pytestmark = [pytest.mark.real, IN_FULL]
 
@@ -41,11 +41,7 @@ class Fleet:
         self.base, self.port = base, free_port()
         self.servers = {name: Rollout(base / name[-1], free_port(), base / "uv") for name in ("node-a", "node-b")}
         common = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "sglang_lane": "cpu",
-            "sglang_index": {"inherit_pip": True},
-            "sglang_torch_build": "any",
+            **ON_THIS_MACHINE,
             "sglang_uv_cache": str(base / "uv"),
             "sglang_server_api_key": KEY,
             "sglang_router_root": str(base / "r"),

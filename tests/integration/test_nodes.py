@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from full_only import IN_FULL
-from rollout import CHECKOUT, PLAY_TIMEOUT_S, SMALL_BENCHMARK, Rollout, free_port
+from rollout import CHECKOUT, ON_THIS_MACHINE, PLAY_TIMEOUT_S, SMALL_BENCHMARK, Rollout, free_port
 
 pytestmark = [pytest.mark.real, IN_FULL]
 
@@ -34,11 +34,7 @@ class Pair:
         self.first = Rollout(base / "a", free_port(), base / "uv")
         self.second = Rollout(base / "b", free_port(), base / "uv")
         common = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "sglang_lane": "cpu",
-            "sglang_index": {"inherit_pip": True},
-            "sglang_torch_build": "any",
+            **ON_THIS_MACHINE,
             "sglang_uv_cache": str(base / "uv"),
             "sglang_nodes_group": "pair",
             "sglang_nodes_port": free_port(),
