@@ -20,8 +20,16 @@ def test_server_runs_the_current_release(asked: dict[str, Any], seen: dict[str, 
 
 
 def test_port_is_open_only_where_asked(asked: dict[str, Any], seen: dict[str, Any]) -> None:
-    said = f"port {asked['sglang_port']} listens on {seen['listening']}, asked were {seen['asked_addresses']}"
-    assert seen["listening"] and set(seen["listening"]) <= set(seen["asked_addresses"]), said
+    port, asked_for, log = (
+        asked["sglang_port"],
+        ", ".join(seen["asked_addresses"]),
+        f"{asked['sglang_root']}/log/server.log",
+    )
+    assert seen["listening"], f"nobody listens on port {port}: the server ended, or is still starting; see {log}"
+    said = (
+        f"port {port} is open on {', '.join(seen['listening'])}, asked was {asked_for}: set sglang_host, deploy again"
+    )
+    assert set(seen["listening"]) <= set(seen["asked_addresses"]), said
 
 
 def test_version_is_the_asked_one(asked: dict[str, Any], seen: dict[str, Any]) -> None:
