@@ -65,7 +65,7 @@ def _with_gpu(query: Query, report: Report, notes: list[str]) -> Query:
 
 def _with_versions(query: Query, venv: str, notes: list[str]) -> Query:
     try:
-        versions = site_packages.versions_of(site_packages.find(venv))
+        versions = site_packages.versions_of(*site_packages.places(venv))
     except (OSError, ValueError, InstallError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise CompatError(f"reading the versions in {os.fspath(venv)}: {why}; give an environment's directory") from exc

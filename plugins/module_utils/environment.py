@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import checkout, interpreters, release_gate
+from ansible_collections.tokforge.sglang.plugins.module_utils import base_packages, checkout, interpreters, release_gate
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build import (
     DISK_HINT,
     SCHEMA_VERSION,
@@ -93,9 +93,12 @@ def ensure(request: Request, check_mode: bool = False, environ: Mapping[str, str
 
 def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | None) -> Outcome:
     check_locks(request)
-    python = interpreters.choose(request.python, request.requires_python, needs_venv=request.installer == "pip")
+    under, python = _python(request)
     tree = _tree_state(request, check_mode)
-    contents = identity(request, python, tree)
+    contents = identity(request, python, tree, under)
+    if under is not None:
+        lock, lock_no_deps = under.shared.installed
+        request = replace(request, lock=lock or "", lock_no_deps=lock_no_deps)
     env_id = environment_id(contents)
     path = os.path.join(request.root, "venvs", env_id)
     facts, missing = read_marker(path, env_id)
@@ -120,7 +123,7 @@ def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | Non
             if facts is not None:
                 return _existing(request, env_id, path, facts, "another run has just built it")
             _remove(path)
-            builder = Builder(request, python, path, dict(os.environ if environ is None else environ), lock_fd)
+            builder = Builder(request, python, path, dict(os.environ if environ is None else environ), lock_fd, under)
             try:
                 facts = builder.build(contents, env_id)
             except BaseException:
@@ -128,6 +131,19 @@ def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | Non
                 _remove(path)
                 raise
     return Outcome(True, env_id, path, True, f"built: {missing}", facts, tuple(facts["warnings"]))
+
+
+def _python(request: Request) -> tuple[base_packages.Under | None, interpreters.Interpreter]:
+    """What is taken from the base, and the Python for the environment: the base's own unless another is named."""
+    needs_venv = request.installer == "pip"
+    if request.base is None:
+        return None, interpreters.choose(request.python, request.requires_python, needs_venv)
+    found = base_packages.look(request.base)
+    asked = found.interpreter.path if request.python == interpreters.AUTO else request.python
+    python = interpreters.choose(asked, request.requires_python, needs_venv)
+    base_packages.check_python(python, found)
+    shared = base_packages.share((request.lock, request.lock_no_deps), request.base, found.versions)
+    return base_packages.Under(found, shared), python
 
 
 def _existing(request: Request, env_id: str, path: str, facts: Mapping[str, Any], reason: str) -> Outcome:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    base_packages,
     checkout,
     lockfile,
     pip_settings,
@@ -62,10 +63,21 @@ _HINTS = (
 
 
 class Builder:
-    """One build of one environment. The steps are methods; `build` is their order."""
+    """One build of one environment. The steps are methods; `build` is their order.
 
-    def __init__(self, request: Request, python: Interpreter, path: str, environ: dict[str, str], lock_fd: int) -> None:
-        self.request, self.python, self.path, self.lock_fd = request, python, path, lock_fd
+    `under` is the base, None for an environment of its own. The locks of `request` are without what is taken from it.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        python: Interpreter,
+        path: str,
+        environ: dict[str, str],
+        lock_fd: int,
+        under: base_packages.Under | None = None,
+    ) -> None:
+        self.request, self.python, self.path, self.lock_fd, self.under = request, python, path, lock_fd, under
         self.environ = pip_settings.clean_environ(environ)
         self.caller_environ = environ
         self.env_python = os.path.join(path, "bin", "python")
@@ -85,7 +97,9 @@ class Builder:
             )
             self.use_sources()
             artifacts = self.resolve_exempt()
-            self.install_with_uv("requirements.txt", request.lock, artifacts, [])
+            # What they need and the base has, the installer would miss.
+            alone = ["--no-deps"] if self.under else []
+            self.install_with_uv("requirements.txt", request.lock, artifacts, alone)
             if request.lock_no_deps is not None:
                 self.install_with_uv("requirements-nodeps.txt", request.lock_no_deps, artifacts, ["--no-deps"])
             if request.source.type == "checkout":
@@ -96,10 +110,15 @@ class Builder:
             self.install_with_pip(request.lock)
         site = site_packages.find(self.path)
         replaced = site_packages.apply_overlay(request.overlay, site)
-        versions = site_packages.versions_of(site)
-        torch = site_packages.read_torch(site)
+        own = site_packages.versions_of(site)
         in_place = site_packages.editable(site)
         warnings = site_packages.collisions(site)
+        versions = own
+        if self.under:
+            base_packages.write_path_file(site, self.under.found.sites)
+            warnings += base_packages.warnings(self.under)
+            versions = dict(sorted({**self.under.shared.taken, **own}.items()))
+        torch = site_packages.read_torch(*site_packages.places(self.path))
         self.judge(version_problems(request, versions, torch, in_place), versions, torch)
         gate = release_gate.settle(self.env_python, request) if "sglang" in versions else None
         self.judge(release_gate.problems(gate, request), versions, torch)
@@ -114,7 +133,8 @@ class Builder:
             "versions": versions,
             "torch": self.torch_facts(torch, exempt),
             "hash_exempt": exempt,
-            "unlocked": self.unlocked(versions, in_place),
+            "base": base_packages.record(self.under) if self.under else None,
+            "unlocked": self.unlocked(own, in_place),
             "editable": sorted(in_place),
             "overlay_replaced": replaced,
             "autotune_gate": gate,

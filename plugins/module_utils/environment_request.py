@@ -13,11 +13,13 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     autotune_gate,
+    base_packages,
     checkout,
     interpreters,
     lockfile,
     releases,
 )
+from ansible_collections.tokforge.sglang.plugins.module_utils.base_packages import Base
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.interpreters import Interpreter
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import OverlayFile, Torch, overlay_digest
@@ -41,7 +43,8 @@ class Request:
     """What is asked. The module's documentation explains every field; here are only the differences.
 
     `lock` and `lock_no_deps` are the text of the files, `overlay` maps relative paths to contents. `autotune_backend`
-    is the MoE runner backend that the autotune gate is to be open for, None for the release's own gate.
+    is the MoE runner backend that the autotune gate is to be open for, None for the release's own gate. `base` is the
+    Python whose packages are used where it has them, None for an environment of its own.
     `min_free_bytes` in bytes.
     """
 
@@ -66,6 +69,7 @@ class Request:
     torch_build: str = "any"
     min_free_bytes: int = 0
     uv_cache: str | None = None
+    base: Base | None = None
 
 
 def opens_gate(request: Request) -> bool:
@@ -94,10 +98,13 @@ def opens_gate(request: Request) -> bool:
     return kind != autotune_gate.OPEN_UPSTREAM and not in_place
 
 
-def identity(request: Request, python: Interpreter, tree: checkout.TreeState | None) -> dict[str, Any]:
+def identity(
+    request: Request, python: Interpreter, tree: checkout.TreeState | None, under: base_packages.Under | None = None
+) -> dict[str, Any]:
     """Everything that decides what an environment contains, as plain data.
 
-    Index addresses are not part of it: with hashes it does not matter where a file comes from. Raises InstallError.
+    `under` is what `request.base` turned out to be. Index addresses are not part of it: with hashes it does not matter
+    where a file comes from. Raises InstallError.
     """
     edits = (
         [{"id": "autotune_gate", "sha256": _sha256(f"open {request.autotune_backend}")}] if opens_gate(request) else []
@@ -107,6 +114,8 @@ def identity(request: Request, python: Interpreter, tree: checkout.TreeState | N
         source["path"] = request.source.path
     if tree is not None:
         source.update(version=request.source.version, commit=tree.commit, changes=tree.changes)
+    # Only where there is one, so that an environment without keeps its name.
+    base = {"base": base_packages.identity(under)} if under else {}
     return {
         "kind": request.kind,
         "python": python.tag,
@@ -118,6 +127,7 @@ def identity(request: Request, python: Interpreter, tree: checkout.TreeState | N
         "prebuilt": [dict(artifact) for artifact in request.prebuilt],
         "hash_exempt": sorted(map(lockfile.canonical, request.hash_exempt)),
         "torch_build": request.torch_build,
+        **base,
     }
 
 
@@ -138,6 +148,8 @@ def check_locks(request: Request) -> None:
             "reading hash_exempt: pip takes hashes for all distributions or for none; use uv, or leave hash_exempt out",
             hash_exempt=sorted(exempt),
         )
+    if request.base is not None and request.installer == "pip":
+        raise InstallError("reading base: only uv installs on top of another Python's packages; leave base out")
     for name, text in (("lock", request.lock), ("lock_no_deps", request.lock_no_deps)):
         if text is not None:
             lockfile.require_hashes(lockfile.parse(text, name), exempt, name)

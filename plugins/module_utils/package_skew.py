@@ -12,12 +12,15 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import lockfile, site_packages, version_order
+from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import ENVIRONMENT_MARKER
 from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
@@ -57,7 +60,8 @@ class Packages:
     `versions`: canonical name -> version. `duplicates`: names that are installed more than once, with their versions.
     `requires`: what the installed sglang's own metadata asks for, as its lines are. `torch_cuda` is the CUDA version
     that torch says it was built for, "" for a CPU build, None when nobody said. `cutlass` is what both parts of
-    CUTLASS's DSL wrote, None when that was not looked at. `problem` says why something could not be read.
+    CUTLASS's DSL wrote, None when that was not looked at. `problem` says why something could not be read. `left_out`
+    are names that the environment was made without on purpose.
     """
 
     versions: Mapping[str, str]
@@ -67,6 +71,7 @@ class Packages:
     torch_cuda: str | None = None
     cutlass: Overlap | None = None
     problem: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,25 +91,22 @@ def look(environment: str) -> Packages | None:
     Versions come from the names of the metadata directories: reading all metadata takes half a second.
     """
     try:
-        site = site_packages.find(environment)
-        names = sorted(os.listdir(site))
+        sites = site_packages.places(environment)
+        found = _distributions(sites[0])
     except (InstallError, OSError, ValueError):
         return None
-    found: dict[str, list[tuple[str, str]]] = {}
-    for folder in names:
-        name, _dash, version = folder[: -len(".dist-info")].rpartition("-")
-        # pip renames what it is about to remove to ~name; a directory without METADATA is a remainder, too.
-        if folder.endswith(".dist-info") and name and not name.startswith("~"):
-            path = os.path.join(site, folder)
-            if os.path.isfile(os.path.join(path, "METADATA")):
-                found.setdefault(lockfile.canonical(name), []).append((version, path))
+    own = set(found)
+    for site in sites[1:]:
+        # What the environment's own packages hide is no second copy of them.
+        with suppress(OSError):
+            found.update({name: entries for name, entries in _distributions(site).items() if name not in found})
     torch_cuda, problem = None, ""
     try:
-        torch = site_packages.read_torch(site)
+        torch = site_packages.read_torch(*sites)
         torch_cuda = None if torch is None else torch.cuda or ""
     except (InstallError, OSError) as error:
         problem = str(error)
-    pair = [found[name][0][1] for name in _CUTLASS_PAIR if name in found]
+    pair = [found[name][0][1] for name in _CUTLASS_PAIR if name in own]
     return Packages(
         versions={name: entries[0][0] for name, entries in found.items()},
         where=environment,
@@ -113,9 +115,33 @@ def look(environment: str) -> Packages | None:
         },
         requires=_requires(found["sglang"][0][1]) if "sglang" in found else (),
         torch_cuda=torch_cuda,
-        cutlass=_overlap(site, *pair) if len(pair) == 2 else None,
+        cutlass=_overlap(sites[0], *pair) if len(pair) == 2 else None,
         problem=problem,
+        left_out=_left_out(environment),
     )
+
+
+def _distributions(site: str) -> dict[str, list[tuple[str, str]]]:
+    """Canonical name -> version and metadata directory of each copy. Raises OSError."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for folder in sorted(os.listdir(site)):
+        name, _dash, version = folder[: -len(".dist-info")].rpartition("-")
+        # pip renames what it is about to remove to ~name; a directory without METADATA is a remainder, too.
+        if folder.endswith(".dist-info") and name and not name.startswith("~"):
+            path = os.path.join(site, folder)
+            if os.path.isfile(os.path.join(path, "METADATA")):
+                found.setdefault(lockfile.canonical(name), []).append((version, path))
+    return found
+
+
+def _left_out(environment: str) -> tuple[str, ...]:
+    """What the environment was made without on purpose, from its own record; nothing when it does not say."""
+    try:
+        with open(os.path.join(environment, ENVIRONMENT_MARKER), encoding="utf-8") as stream:
+            base = json.load(stream).get("base") or {}
+            return tuple(map(str, base.get("left_out") or ()))
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return ()
 
 
 def of_lock(text: str, where: str) -> Packages:
@@ -311,7 +337,11 @@ def _required(packages: Packages, request: Request) -> list[Finding]:
         have = packages.versions.get(name)
         if have is None:
             message = f"sglang {sglang} asks for {name}{match[2].strip()}, and {packages.where} has none"
-            found.append(Finding(FAIL, _CHECK, message, _anew(packages)))
+            if name in packages.left_out:
+                remedy = "take it off leave_out of sglang_install_base where the server needs it"
+                found.append(Finding(WARN, _CHECK, f"{message}, as asked", remedy))
+            else:
+                found.append(Finding(FAIL, _CHECK, message, _anew(packages)))
         elif version_order.fits(have, match[2]) is False:
             message = f"sglang {sglang} asks for {name}{match[2].strip()}, and {packages.where} has {have}"
             level = WARN if name == "transformers" else FAIL

@@ -22,6 +22,11 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import lockfile
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
+#: In an environment that is on top of another Python's packages (module_utils/base_packages.py): the directories of
+#: those, one a line. Python's site module reads it at every start and appends them to sys.path behind the environment's
+#: own, which therefore win (https://docs.python.org/3/library/site.html).
+BASE_FILE = "tokforge_base.pth"
+
 
 @dataclass(frozen=True)
 class OverlayFile:
@@ -114,14 +119,24 @@ def find(path: str) -> str:
     return found[0]
 
 
-def versions_of(site_packages: str) -> dict[str, str]:
-    """Canonical distribution name -> version, of everything in `site_packages`."""
-    found = {}
-    for distribution in importlib.metadata.distributions(path=[site_packages]):
+def places(path: str) -> tuple[str, ...]:
+    """Every directory that the environment at `path` imports installed packages from, its own site-packages first."""
+    own = find(path)
+    try:
+        with open(os.path.join(own, BASE_FILE), encoding="utf-8") as stream:
+            return (own, *stream.read().splitlines())
+    except FileNotFoundError:
+        return (own,)
+
+
+def versions_of(*site_packages: str) -> dict[str, str]:
+    """Canonical distribution name -> version, of everything in `site_packages`. Of several the first one's counts."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions(path=list(site_packages)):
         name = distribution.metadata["Name"]
         # A damaged one has no version. Left out, it counts as not installed.
         if name and distribution.version:
-            found[lockfile.canonical(name)] = distribution.version
+            found.setdefault(lockfile.canonical(name), distribution.version)
     return dict(sorted(found.items()))
 
 
@@ -175,12 +190,14 @@ def wheel_tags(site_packages: str, name: str) -> set[str]:
     return set()
 
 
-def read_torch(site_packages: str) -> Torch | None:
+def read_torch(*site_packages: str) -> Torch | None:
     """torch's own word about its build, from torch/version.py and without importing it (that may start CUDA).
 
-    None when torch is not installed. Raises InstallError when the file does not say it.
+    The first of `site_packages` that has it counts. None when torch is in none of them. Raises InstallError when the
+    file does not say it.
     """
-    path = os.path.join(site_packages, "torch", "version.py")
+    files = (os.path.join(site, "torch", "version.py") for site in site_packages)
+    path = next(filter(os.path.lexists, files), "")
     try:
         with open(path, encoding="utf-8") as stream:
             tree = ast.parse(stream.read())

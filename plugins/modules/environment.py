@@ -149,6 +149,30 @@ options:
         type: list
         elements: str
         default: []
+  base:
+    description:
+      - A Python of the target whose installed packages are used, for example that of a machine's image with its own
+        build of torch. Its compiled modules are shared, so the environment is made with the same Python.
+      - Distributions of the lock that it has are taken from it in whatever version they are there, apart from C(torch),
+        which must be the locked version. C(sglang) and C(flashinfer-python) are always installed.
+      - What is taken and its versions are part of the id and are recorded in C(environment.json).
+      - Needs O(installer=uv).
+    type: dict
+    suboptions:
+      python:
+        description: The interpreter, a path or a name on the target's PATH.
+        type: str
+        required: true
+      reinstall:
+        description: Distributions of the lock that are installed in the locked version although the base has them.
+        type: list
+        elements: str
+        default: []
+      leave_out:
+        description: Distributions of the lock that are not installed, for what neither the base nor the source has.
+        type: list
+        elements: str
+        default: []
   overlay:
     description:
       - Directory on the controller whose files are laid over site-packages after the install.
@@ -216,6 +240,20 @@ EXAMPLES = r"""
     expect:
       sglang: 0.5.23
     torch_build: cuda13
+
+- name: Use the build of torch that the machine's image brings, without network
+  tokforge.sglang.environment:
+    root: /opt/sglang
+    kind: sglang
+    lock: locks/cuda13-0.5.12.post1.txt
+    uv: "{{ tools.path }}/bin/uv"
+    source:
+      type: wheelhouse
+      path: /srv/wheels
+    base:
+      python: /opt/torch/bin/python
+      reinstall: [tokenizers, transformers]
+      leave_out: [outlines]
 
 - name: The same, with FlashInfer's autotune for a backend that the release does not tune by itself
   tokforge.sglang.environment:
@@ -321,6 +359,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import environment, releases, rollout_lock, site_packages
+from ansible_collections.tokforge.sglang.plugins.module_utils.base_packages import Base
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
@@ -360,6 +399,14 @@ ARGUMENTS: dict[str, Any] = {
         },
         "apply_defaults": True,
     },
+    "base": {
+        "type": "dict",
+        "options": {
+            "python": {"type": "str", "required": True},
+            "reinstall": {"type": "list", "elements": "str", "default": []},
+            "leave_out": {"type": "list", "elements": "str", "default": []},
+        },
+    },
     "overlay": {"type": "path"},
     "autotune_backend": {"type": "str"},
     "prebuilt": {"type": "list", "elements": "dict", "default": [], "options": IDENTITIES},
@@ -371,7 +418,7 @@ ARGUMENTS: dict[str, Any] = {
 
 def request_of(params: dict[str, Any]) -> Request:
     """The module's parameters as a request. Reads the lock files and the overlay; raises InstallError."""
-    index = params["index"]
+    index, base = params["index"], params["base"]
     return Request(
         root=params["root"],
         kind=params["kind"],
@@ -392,6 +439,7 @@ def request_of(params: dict[str, Any]) -> Request:
         index_url=index["index_url"],
         extra_index_urls=tuple(index["extra_index_urls"]),
         find_links=tuple(index["find_links"]),
+        base=Base(base["python"], tuple(base["reinstall"]), tuple(base["leave_out"])) if base else None,
         overlay=site_packages.read_overlay(params["overlay"]) if params["overlay"] else {},
         expect={name: str(version) for name, version in params["expect"].items()},
     )
