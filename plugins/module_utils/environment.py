@@ -21,7 +21,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import base_packages, checkout, interpreters, release_gate
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    base_packages,
+    checkout,
+    interpreters,
+    lockfile,
+    release_gate,
+)
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build import (
     DISK_HINT,
     SCHEMA_VERSION,
@@ -110,6 +116,7 @@ def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | Non
                 claim_root(request.root)
         return found
     check_place(request)
+    check_wheelhouse(request)
     release_gate.check_tree(request)
     if check_mode:
         return Outcome(True, env_id, path, False, f"would be built: {missing}")
@@ -206,6 +213,35 @@ def check_place(request: Request) -> None:
                 "holds the .whl files",
                 path=wheelhouse,
             )
+
+
+def check_wheelhouse(request: Request) -> None:
+    """Refuse a wheelhouse that lacks something of the lock, and name all of it: an installer stops at the first.
+
+    Pins with a marker are the installer's to judge, and whether a wheel fits this machine too.
+    """
+    if request.source.type != "wheelhouse":
+        return
+    wheelhouse = str(request.source.path)
+    there = [name.split("-") for name in os.listdir(wheelhouse) if name.endswith(".whl")]
+    have = {(lockfile.canonical(parts[0]), lockfile.normal(parts[1])) for parts in there if len(parts) > 2}
+    public = {(name, version.partition("+")[0]) for name, version in have}
+    pins = [pin for text in _locks(request) for pin in lockfile.parse(text, "lock") if not pin.marker]
+    lacking = [
+        f"{pin.name} {pin.version}" for pin in pins if (pin.name, lockfile.normal(pin.version)) not in have | public
+    ]
+    if lacking:
+        remedy = "add their wheels" + (", or name them in leave_out of the base" if request.base else "")
+        raise InstallError(
+            f"installing from the wheelhouse {wheelhouse}: {len(lacking)} of {len(pins)} locked distributions are not "
+            f"in it: {', '.join(lacking)}; {remedy}",
+            path=wheelhouse,
+            lacking=lacking,
+        )
+
+
+def _locks(request: Request) -> list[str]:
+    return [request.lock] + ([request.lock_no_deps] if request.lock_no_deps is not None else [])
 
 
 def nearest_existing(path: str) -> str:
