@@ -154,7 +154,7 @@ class Rollout:
     """One root directory and one port, as an inventory would name them."""
 
     def __init__(self, root: Path, port: int, uv_cache: Path) -> None:
-        self.root, self.port = root, port
+        self.root, self.port, self.inventory = root, port, INVENTORY
         # Set by keep_secret: the file with secret variables, and the two keys that the server then asks for.
         self.secrets: Path | None = None
         self.key = self.admin_key = ""
@@ -185,7 +185,7 @@ class Rollout:
         return self._start([*command, *self._asked({})], PYTHONPATH=str(CHECKOUT))
 
     def _asked(self, variables: dict[str, Any]) -> list[str]:
-        asked = ["-i", str(INVENTORY), "-e", json.dumps({**self.variables, **variables})]
+        asked = ["-i", str(self.inventory), "-e", json.dumps({**self.variables, **variables})]
         return asked + (["-e", f"@{self.secrets}"] if self.secrets else [])
 
     def _start(self, command: list[str], **env: str) -> Running:
