@@ -27,6 +27,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     launch_plan,
     managers,
     model,
+    passed_env,
     releases,
     server_nodes,
 )
@@ -93,7 +94,7 @@ class ActionModule(ActionBase):
             if target.get("failed"):
                 return target
             findings += [Finding(**finding) for finding in target["findings"]]
-            findings += self._request(values, target["choice"], nodes)
+            findings += self._request(values, target, nodes)
         return self._outcome(result, findings, target, variables, round(time.monotonic() - began, 2))
 
     def _outcome(
@@ -107,7 +108,8 @@ class ActionModule(ActionBase):
         """The result of the task, failed or not, with its warnings said."""
         plain = [finding.as_dict() for finding in findings]
         choice, backend = target.get("choice"), target.get("backend")
-        result.update(changed=False, findings=plain, choice=choice, backend=backend)
+        passed_on = target.get("passed_on", {})
+        result.update(changed=False, findings=plain, choice=choice, backend=backend, passed_on=passed_on)
         if boolean(self._task.args.get("report_only", False)):
             # Not beside a failure, which would print every finding twice.
             result["report"] = {
@@ -180,11 +182,9 @@ class ActionModule(ActionBase):
         message = f"sglang_overlay {overlay!r} is not there on the controller"
         return [Finding(FAIL, "overlay", message, "give a directory or a file that exists, or leave it out")]
 
-    def _request(
-        self, values: Mapping[str, Any], choice: Mapping[str, str] | None, nodes: Mapping[str, Any]
-    ) -> list[Finding]:
+    def _request(self, values: Mapping[str, Any], target: Mapping[str, Any], nodes: Mapping[str, Any]) -> list[Finding]:
         """Release, backend and launch arguments against the data of the release that was chosen for the host."""
-        args = self._task.args
+        args, choice = self._task.args, target["choice"]
         if choice is None:
             # Why is among the target's own findings.
             return []
@@ -219,7 +219,7 @@ class ActionModule(ActionBase):
             served_name="model",
             random_weights=str(args["model"]).startswith("builtin:"),
             args=values.get("sglang_server_args") or {},
-            env=values.get("sglang_server_env") or {},
+            env={**(values.get("sglang_server_env") or {}), **target["passed_on"]},
             nodes=nodes,
         )
         for check in (launch_plan.arguments, launch_plan.environment):
@@ -259,6 +259,7 @@ def _for_target(values: Mapping[str, Any], nodes: Mapping[str, Any]) -> dict[str
         **told,
         "args": {**(values.get("sglang_server_args") or {}), **nodes},
         "env": values.get("sglang_server_env") or {},
+        "env_pass_on": values.get(passed_env.VARIABLE) or [],
         "random_weights": values.get("sglang_model_random_weights") or False,
         "hub_endpoint": values.get("sglang_hub_endpoint"),
         "controller_s": time.time(),

@@ -10,7 +10,7 @@ Functions from a document of `experiment_state.py` to a new one.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -49,12 +49,14 @@ def planned(
     now: str,
     enabled_by: str | None = None,
     recorded: Recorded | None = None,
+    passed_on: Collection[str] = (),
 ) -> dict[str, Any]:
     """A new experiment with its candidates and first trials. Raises ExperimentError.
 
     :param base: complete settings.
     :param enabled_by: see `ab_sides.sides`.
     :param recorded: gives the record of an id, for an explanation that names records.
+    :param passed_on: variables that the machine decides (`passed_env.passed_on`), which no configuration has.
     """
     document = experiment_state.new(kind, request, base, parameters, original_release, now)
     unknown = sorted(str(name)[:50] for name in request if name not in REQUESTS[kind])
@@ -88,7 +90,7 @@ def planned(
         count = whole(parameters.get("rounds"), "rounds", experiment_plan.DEFAULT_SWEEP_ROUNDS)
         slots = experiment_plan.rounds([one.name for one in found], count)
     else:
-        found_sides = {side: _configuration(base, request.get(side), side, recorded) for side in ("a", "b")}
+        found_sides = {side: _configuration(base, request.get(side), side, recorded, passed_on) for side in ("a", "b")}
         document = {**document, "configurations": found_sides}
         asked = _explained(document)
         if request.get("concurrency") is not None:
@@ -395,14 +397,17 @@ def _explained(document: Mapping[str, Any]) -> explain_plan.Plan:
     return explain_plan.plan(document["configurations"]["a"], document["configurations"]["b"])
 
 
-def _configuration(base: Mapping[str, Any], given: Any, side: str, recorded: Recorded | None) -> dict[str, Any]:
+def _configuration(
+    base: Mapping[str, Any], given: Any, side: str, recorded: Recorded | None, passed_on: Collection[str]
+) -> dict[str, Any]:
     """Complete settings: those of a record, or what is declared laid over the base."""
     if isinstance(given, Mapping) and "record" in given:
         if len(given) > 1 or recorded is None:
             raise ExperimentError(
                 f"reading configuration {side}: a record has all settings; give its id alone, and facts_dir"
             )
-        return settings_of.of_record(recorded(str(given["record"])))
+        found = settings_of.of_record(recorded(str(given["record"])))
+        return {**found, "env": {name: value for name, value in found["env"].items() if name not in passed_on}}
     return settings_of.merge(base, {} if given is None else given, f"configuration {side}")
 
 

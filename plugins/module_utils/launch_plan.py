@@ -172,7 +172,8 @@ _PLACES = (
     "HF_HOME",
     "XDG_CACHE_HOME",
 )
-_FIXED = ("HF_HUB_OFFLINE", "SGLANG_USE_CPU_ENGINE", "TOKFORGE_AUTOTUNE_CACHE")
+#: Decided by the collection, whatever the user gives.
+FIXED = ("HF_HUB_OFFLINE", "SGLANG_USE_CPU_ENGINE", "TOKFORGE_AUTOTUNE_CACHE")
 
 
 def environment(request: Request) -> dict[str, str]:
@@ -220,7 +221,7 @@ def given_environment(env: Mapping[str, str], root: str) -> dict[str, str]:
     """What of a server's environment its user gave: without what `environment` adds for this root."""
     cache = f"{root}/cache"
     ours = {name for name in _PLACES if f"{env.get(name, '')}/".startswith(f"{cache}/")}
-    return {name: value for name, value in env.items() if name not in ours and name not in _FIXED}
+    return {name: value for name, value in env.items() if name not in ours and name not in FIXED}
 
 
 def flashinfer_workspace(request: Request) -> str:

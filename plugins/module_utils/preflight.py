@@ -398,6 +398,10 @@ def check_values(values: Mapping[str, Any], service_name: re.Pattern[str]) -> li
             Finding(FAIL, "values", f"sglang_service_name is {unit!r}", "use letters, digits, _ . - only, no space")
         )
     found += check_environment("sglang_benchmark_env", values.get("sglang_benchmark_env") or {})
+    for name in values.get("sglang_server_env_pass_on") or []:
+        if name in (values.get("sglang_server_secrets") or {}):
+            message = f"{name} is in sglang_server_secrets, which would win, and on sglang_server_env_pass_on"
+            found.append(Finding(FAIL, "secrets", message, "leave it out of one of them"))
     return found + check_secrets(values) + check_access(values)
 
 
@@ -414,6 +418,15 @@ def check_environment(variable: str, env: Mapping[str, Any]) -> list[Finding]:
         elif re.search(r"[\r\n\0]", str(value)):
             message = f"{variable}: the value of {name} holds a line end or a NUL"
             found.append(Finding(FAIL, "values", message, "give it as one line"))
+    return found
+
+
+def check_passed_on(values: Mapping[str, str], problems: Sequence[str]) -> list[Finding]:
+    """What the machine sets for its server, and what of it is missing or unfit (`passed_env.passed_on`)."""
+    found = [Finding(FAIL, "arguments", problem) for problem in problems]
+    if values:
+        told = ", ".join(f"{name}={value}" for name, value in values.items())
+        found.append(Finding(OK, "arguments", f"the server keeps what this machine sets: {told}"))
     return found
 
 

@@ -76,6 +76,14 @@ options:
       - Anything else that decides how is measured, such as lengths and concurrency. It makes another experiment.
     type: dict
     default: {}
+  env_pass_on:
+    description:
+      - Environment variables that the target sets and that every server keeps, for O(action=begin), as
+        O(tokforge.sglang.release#module:env_pass_on). With other values it is another experiment.
+      - A record that is explained is taken without them, since what the target sets today decides.
+    type: list
+    elements: str
+    default: []
   original_release:
     description: Number of the release that serves before the experiment. It is kept over interruptions, unless a
       release that is none of the experiment's was deployed since.
@@ -306,7 +314,7 @@ removed:
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -318,6 +326,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     experiment_run,
     experiment_settings,
     experiment_state,
+    passed_env,
     release_store,
     result_document,
     result_store,
@@ -330,7 +339,8 @@ def begin(module: AnsibleModule, now: str) -> tuple[dict[str, Any] | None, dict[
     given: dict[str, Any] = module.params
     kind, request, root = given["kind"], given["request"], given["root"]
     base = experiment_settings.base(given["base"])
-    name = experiment_state.identify(kind, request, base, given["parameters"])
+    parameters = with_machine(given["parameters"], given["env_pass_on"], base["env"])
+    name = experiment_state.identify(kind, request, base, parameters)
     unfinished = experiment_files.unfinished(root, name)
     told: dict[str, Any] = {"unfinished": unfinished, "lost": [], "set_aside": None, "removed": []}
     for other in told["unfinished"]:
@@ -354,10 +364,19 @@ def begin(module: AnsibleModule, now: str) -> tuple[dict[str, Any] | None, dict[
     else:
         experiment_run.must_be_measured(given["concurrency"], given["parameters"])
         after = experiment_run.planned(
-            kind, request, base, given["parameters"], given["original_release"], now, given["enabled_by"],
-            lambda wanted: find_record(module, wanted),
+            kind, request, base, parameters, given["original_release"], now, given["enabled_by"],
+            lambda wanted: find_record(module, wanted), given["env_pass_on"],
         )  # fmt: skip
     return before, after, told
+
+
+def with_machine(parameters: Mapping[str, Any], names: Sequence[str], declared: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters with what the target sets for its servers. Raises ExperimentError."""
+    passed, problems = passed_env.passed_on(names, os.environ, declared)
+    if problems:
+        raise ExperimentError("planning the trials: " + "\n".join(problems), problems=problems)
+    # Only then, so that an experiment on other machines stays the same one.
+    return {**parameters, "env_passed_on": passed} if passed else parameters
 
 
 def look(module: AnsibleModule) -> dict[str, Any]:
@@ -547,6 +566,7 @@ def main() -> None:
             "request": {"type": "dict", "default": {}},
             "base": {"type": "dict", "default": {}},
             "parameters": {"type": "dict", "default": {}},
+            "env_pass_on": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "original_release": {"type": "int"},
             "enabled_by": {"type": "str", "choices": ["upstream", "patch", "none"]},
             "force": {"type": "bool", "default": False},

@@ -53,6 +53,13 @@ options:
     description: Environment of the server, as C(sglang_server_env). The action plugin fills it in.
     type: dict
     default: {}
+  env_pass_on:
+    description:
+      - Environment variables that the target has to set for the server, as C(sglang_server_env_pass_on). The action
+        plugin fills it in.
+    type: list
+    elements: str
+    default: []
   random_weights:
     description: Whether the model gets random weights. The action plugin fills it in.
     type: bool
@@ -147,6 +154,11 @@ backend:
       C(reason), and whether it is C(forced) all the same. V(null) in lane C(cpu).
   type: dict
   returned: always
+passed_on:
+  description: What the server keeps of the environment that the target sets.
+  type: dict
+  returned: always
+  sample: {"NCCL_NVLS_ENABLE": "0"}
 report:
   description:
     - The worst C(verdict) (ok, warn, fail), the C(counts) in words, C(choice), C(backend), C(findings), and
@@ -155,11 +167,12 @@ report:
   returned: when O(report_only) is true
 """
 
+import os
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks
+from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks, passed_env, preflight
 
 
 def main() -> None:
@@ -172,6 +185,7 @@ def main() -> None:
             "force_backend": {"type": "bool", "default": False},
             "args": {"type": "dict", "default": {}},
             "env": {"type": "dict", "default": {}},
+            "env_pass_on": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "random_weights": {"type": "bool", "default": False},
             "hub_endpoint": {"type": "str"},
             "controller_s": {"type": "float"},
@@ -190,10 +204,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    found = host_checks.everything(module.params)
+    params = module.params
+    passed, problems = passed_env.passed_on(params["env_pass_on"], os.environ, params["env"])
+    found = host_checks.everything({**params, "env": {**params["env"], **passed}})
     module.exit_json(
         changed=False,
-        findings=[finding.as_dict() for finding in found.findings],
+        findings=[finding.as_dict() for finding in (*preflight.check_passed_on(passed, problems), *found.findings)],
+        passed_on=passed,
         choice=found.choice.as_dict() if found.choice else None,
         backend=asdict(found.backend) if found.backend else None,
     )

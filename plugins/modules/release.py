@@ -138,6 +138,14 @@ options:
         C(launch.json).
     type: dict
     default: {}
+  env_pass_on:
+    description:
+      - Names of environment variables that the target sets and that the server keeps. Their values are read from the
+        environment of the module and are a part of the release, so that another value is another release.
+      - The target has to set each of them, to an empty text at least. What O(env) sets or would refuse is refused.
+    type: list
+    elements: str
+    default: []
   flashinfer:
     description:
       - Version of FlashInfer in the environment. Left out where there is none.
@@ -237,7 +245,7 @@ reused:
   returned: state is staged
   type: bool
 env:
-  description: Environment that was given for the server, without secrets.
+  description: Environment that was given for the server, O(env_pass_on) included, without secrets.
   returned: state is staged
   type: dict
 argv:
@@ -307,6 +315,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     launch_plan,
+    passed_env,
     record_selection,
     release_store,
     releases,
@@ -333,7 +342,7 @@ def stage(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         served_name=model["served_name"],
         random_weights=model["random_weights"],
         args=params["args"],
-        env=params["env"],
+        env=passed_env.merged(params["env_pass_on"], os.environ, params["env"]),
         flashinfer=params["flashinfer"],
         cuda=params["cuda"],
         autotune_cache_policy=params["autotune_cache_policy"],
@@ -519,6 +528,7 @@ def main() -> None:
             "model": {"type": "dict", "options": model_spec},
             "args": {"type": "dict", "default": {}},
             "env": {"type": "dict", "default": {}},
+            "env_pass_on": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "flashinfer": {"type": "str"},
             "cuda": {"type": "str"},
             "autotune_cache_policy": {

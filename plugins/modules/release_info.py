@@ -29,6 +29,14 @@ options:
     description: Tell of the release that served last before the current one.
     type: bool
     default: false
+  env_pass_on:
+    description:
+      - Environment variables that the target sets and that the server has to keep, as
+        O(tokforge.sglang.release#module:env_pass_on).
+      - A release that has other values of them, or none, is an error.
+    type: list
+    elements: str
+    default: []
 seealso:
   - module: tokforge.sglang.release
 """
@@ -81,9 +89,11 @@ environment:
   type: dict
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, release_store
+from ansible_collections.tokforge.sglang.plugins.module_utils import launch_plan, passed_env, release_store
 
 
 def main() -> None:
@@ -92,6 +102,7 @@ def main() -> None:
             "root": {"type": "path", "required": True},
             "release": {"type": "int"},
             "before": {"type": "bool", "default": False},
+            "env_pass_on": {"type": "list", "elements": "str", "default": [], "no_log": False},
         },
         mutually_exclusive=[("release", "before")],
         supports_check_mode=True,
@@ -100,6 +111,13 @@ def main() -> None:
     try:
         number = release_store.proven_before(root) if module.params["before"] else module.params["release"]
         found = release_store.describe_current(root, number)
+        problems = passed_env.unlike(module.params["env_pass_on"], os.environ, found["env"])
+        if problems:
+            module.fail_json(
+                msg=f"cannot start release {found['release']} below {root}: its server would not keep what the machine "
+                "sets:\n" + "\n".join(f"- {line}" for line in problems) + "\nDeploy what it had with deploy.yml",
+                problems=problems,
+            )
         env = launch_plan.given_environment(found["env"], root)
         module.exit_json(changed=False, **{**found, "env": env})
     except release_store.StoreError as error:

@@ -26,6 +26,10 @@ GOOD: dict[str, Any] = {
     "sglang_model": "{{ model | default('builtin:tiny-moe') }}",
 }
 
+#: What the machine sets, and arguments that SGLang takes because of one of them only.
+MACHINE = {"KEPT_VALUE": "0", "KEPT_EMPTY": "", "KEPT_API_KEY": SECRET, "SGLANG_ENABLE_PP_SPEC": "1"}
+PIPELINE = {"pp-size": 2, "speculative-algorithm": "EAGLE"}
+
 # host name -> (variables beside GOOD, parts that the message must hold, how many findings fail)
 REQUESTS: dict[str, tuple[dict[str, Any], list[str], int]] = {
     "good": ({}, [], 0),
@@ -57,6 +61,39 @@ REQUESTS: dict[str, tuple[dict[str, Any], list[str], int]] = {
     ),
     "owned_argument": ({"sglang_server_args": {"port": 1}}, ["port is decided by sglang_port"], 1),
     "secret_in_env": ({"sglang_server_env": {"HF_TOKEN": SECRET}}, ["HF_TOKEN looks like a secret"], 1),
+    "kept_of_the_machine": ({"sglang_server_env_pass_on": ["KEPT_VALUE", "KEPT_EMPTY"]}, [], 0),
+    "kept_and_not_set": (
+        {"sglang_server_env_pass_on": ["KEPT_VALUE", "KEPT_ABSENT"]},
+        ["sglang_server_env_pass_on: this machine does not set KEPT_ABSENT, which its server has to keep;"],
+        1,
+    ),
+    "kept_and_given": (
+        {"sglang_server_env_pass_on": ["KEPT_VALUE"], "sglang_server_env": {"KEPT_VALUE": "1"}},
+        ["KEPT_VALUE is in sglang_server_env too"],
+        1,
+    ),
+    "kept_and_secret": (
+        {"sglang_server_env_pass_on": ["KEPT_VALUE"], "sglang_server_secrets": {"KEPT_VALUE": SECRET}},
+        ["KEPT_VALUE is in sglang_server_secrets, which would win, and on sglang_server_env_pass_on"],
+        1,
+    ),
+    "kept_secret": ({"sglang_server_env_pass_on": ["KEPT_API_KEY"]}, ["KEPT_API_KEY looks like a secret"], 1),
+    "kept_of_no_list": ({"sglang_server_env_pass_on": {"A": 1}}, ["env_pass_on is a mapping; give a list"], 1),
+    "not_kept_and_refused": (
+        {"sglang_version": "0.5.23", "sglang_server_args": PIPELINE},
+        ["pipeline parallelism with speculative decoding"],
+        1,
+    ),
+    # The machine's own setting counts for the arguments too.
+    "kept_and_allowed": (
+        {
+            "sglang_version": "0.5.23",
+            "sglang_server_args": PIPELINE,
+            "sglang_server_env_pass_on": ["SGLANG_ENABLE_PP_SPEC"],
+        },
+        [],
+        0,
+    ),
     "secret_of_wrong_type": ({"sglang_server_secrets": SECRET}, ["sglang_server_secrets has a value of the wrong"], 1),
     "branch_of_a_repository": ({"model": "org/name@main"}, ["'main' is a branch, a tag or a short hash"], 1),
     "no_room": ({"sglang_min_free_bytes": 10**18}, ["GB free at", "1000000000.0 GB needed"], 1),
@@ -185,7 +222,7 @@ def outcome(
         ],
         capture_output=True,
         text=True,
-        env={**os.environ, "ANSIBLE_INJECT_FACT_VARS": "false"},
+        env={**os.environ, "ANSIBLE_INJECT_FACT_VARS": "false", **MACHINE},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

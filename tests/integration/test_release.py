@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Union
 
@@ -106,6 +107,40 @@ def test_staging_needs_its_parameters(capsys: pytest.CaptureFixture[str], root: 
     failed = run(capsys, root)
     assert failed["failed"] is True
     assert "environment, sglang_version, model" in failed["msg"]
+
+
+def test_what_the_machine_sets_is_a_part_of_the_release(
+    capsys: pytest.CaptureFixture[str], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"]
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    monkeypatch.setenv("NVSHMEM_DISABLE_NVLS", "")
+    asked = staging(env={"OMP_NUM_THREADS": 2}, env_pass_on=names)
+    told = run(capsys, root, check_mode=True, **asked)
+    done = run(capsys, root, **asked)
+    for result in (told, done):
+        assert (result["changed"], result["release"]) == (True, 1)
+        assert result["env"] == {"OMP_NUM_THREADS": "2", "NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": ""}
+        assert '"NCCL_NVLS_ENABLE": "0"' in result["diff"]["after"]
+    assert told["content_id"] == done["content_id"]
+    launch = json.loads((root / "releases" / "1" / "launch.json").read_text())
+    assert {name: launch["env"][name] for name in names} == {"NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": ""}
+    assert run(capsys, root, **asked)["changed"] is False
+    # Given by hand it is the same server, so the same release.
+    by_hand = staging(env={"OMP_NUM_THREADS": 2, "NCCL_NVLS_ENABLE": 0, "NVSHMEM_DISABLE_NVLS": ""})
+    assert run(capsys, root, **by_hand)["release"] == 1
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
+    told = run(capsys, root, check_mode=True, **asked)
+    assert (told["changed"], told["release"]) == (True, 2) and not (root / "releases" / "2").exists()
+    assert run(capsys, root, **asked)["release"] == 2
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    assert (run(capsys, root, **asked)["changed"], run(capsys, root, **asked)["release"]) == (False, 1)
+    monkeypatch.delenv("NVSHMEM_DISABLE_NVLS")
+    for check_mode in (True, False):
+        failed = run(capsys, root, check_mode=check_mode, **{**asked, "port": 1})
+        assert failed["failed"] is True and "does not set NVSHMEM_DISABLE_NVLS, which" in failed["msg"]
+        assert len(failed["problems"]) == 1
+    assert sorted(os.listdir(root / "releases")) == ["1", "2"]
 
 
 def test_root_however_it_is_spelled_is_the_same_release(capsys: pytest.CaptureFixture[str], root: Path) -> None:
@@ -242,9 +277,17 @@ Step = Union[str, tuple[str, dict[str, Any]]]
 
 
 def play(
-    tmp_path: Path, root: Path, steps: list[Step], *options: str, **variables: Any
+    tmp_path: Path,
+    root: Path,
+    steps: list[Step],
+    *options: str,
+    machine: Mapping[str, str] | None = None,
+    **variables: Any,
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Run role entry points in one play; give its output and, after every step, the facts `model` and `release`."""
+    """Run role entry points in one play, where the machine sets `machine`.
+
+    Give its output and, after every step, the facts `model` and `release`.
+    """
     seen = root.parent / "seen"
     seen.mkdir(exist_ok=True)
     for old in seen.iterdir():
@@ -279,7 +322,12 @@ def play(
         [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-c", "local", str(book), *options],
         capture_output=True,
         text=True,
-        env={**os.environ, "ANSIBLE_INJECT_FACT_VARS": "false", "ANSIBLE_STDOUT_CALLBACK": "default"},
+        env={
+            **os.environ,
+            "ANSIBLE_INJECT_FACT_VARS": "false",
+            "ANSIBLE_STDOUT_CALLBACK": "default",
+            **(machine or {}),
+        },
         check=False,
     )
     snapshots = [json.loads((seen / str(number)).read_text()) for number in range(len(list(seen.iterdir())))]
@@ -364,6 +412,33 @@ def test_role_hands_on_what_is_installed_and_the_policy(tmp_path: Path, root: Pa
     pair = f"{root}/cache/jit/flashinfer-0.7.2-cuda13.0"
     assert [env["FLASHINFER_WORKSPACE_BASE"] for env in launches] == [pair, pair, f"{root}/cache"]
     assert [env.get("TOKFORGE_AUTOTUNE_CACHE") for env in launches] == [None, "keep", None]
+
+
+def test_rollout_keeps_what_the_machine_sets_and_a_way_back_that_does_not_is_refused(
+    tmp_path: Path, root: Path, models: dict[str, Any]
+) -> None:
+    (root / "venvs" / ENVIRONMENT / "environment.json").write_text('{"schema_version": 1}')
+    steps: list[Step] = [*ROLLOUT, "sglang_release:prove"]
+    play(tmp_path, root, steps, **models)
+    variables = {**models, "sglang_server_env_pass_on": ["NCCL_NVLS_ENABLE"]}
+    _output, seen = play(tmp_path, root, steps, machine={"NCCL_NVLS_ENABLE": "0"}, **variables)
+    assert seen[-1]["release"]["env"] == {"NCCL_NVLS_ENABLE": "0"}
+    assert json.loads((root / "current" / "launch.json").read_text())["env"]["NCCL_NVLS_ENABLE"] == "0"
+    output, _seen = play(tmp_path, root, steps, machine={"NCCL_NVLS_ENABLE": "0"}, **variables)
+    assert "changed=0 " in output and link(root) == "releases/2"
+    output, _seen = play(tmp_path, root, steps, "--check", machine={"NCCL_NVLS_ENABLE": "1"}, **variables)
+    assert "changed=0 " not in output and link(root) == "releases/2"
+    play(tmp_path, root, steps, machine={"NCCL_NVLS_ENABLE": "1"}, **variables)
+    assert link(root) == "releases/3"
+    choose: list[Step] = [("sglang_release:choose", {"sglang_release_chosen": "1"})]
+    output, _seen = play(tmp_path, root, choose, machine={"NCCL_NVLS_ENABLE": "0"}, **variables)
+    told = " ".join(output.split())
+    assert "cannot start release 1" in told and "this machine sets NCCL_NVLS_ENABLE=0, and the release has none" in told
+    back: list[Step] = [("sglang_release:choose", {"sglang_release_chosen": "2"})]
+    output, _seen = play(tmp_path, root, back, machine={"NCCL_NVLS_ENABLE": "1"}, **variables)
+    assert "sets NCCL_NVLS_ENABLE=1, and the release has NCCL_NVLS_ENABLE=0" in " ".join(output.split())
+    _output, seen = play(tmp_path, root, back, machine={"NCCL_NVLS_ENABLE": "0"}, **variables)
+    assert seen[0]["release"]["release"] == 2
 
 
 def test_check_mode_on_a_fresh_root_predicts_and_writes_nothing(tmp_path: Path, models: dict[str, Any]) -> None:

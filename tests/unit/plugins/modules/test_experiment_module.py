@@ -356,6 +356,35 @@ def test_explanation_of_a_record(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "facts_dir is not given" in begin(capsys, tmp_path, **{**given, "facts_dir": None})["msg"]
 
 
+def test_what_the_machine_sets_is_in_no_configuration_and_decides_which_experiment_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = recorded(tmp_path, "plain")
+    entry = json.loads(Path(facts, "sglang.fact").read_text())["latest"]
+    context = {"sglang_version": "0.5.23", "backend": "triton", "env": {"NCCL_NVLS_ENABLE": "1", "OTHER": "2"}}
+    result_store.record(facts, {**entry, "id": "other", "context": context})
+    given = {"kind": "explain", "request": {"a": {}, "b": {"record": "other"}}, "facts_dir": facts}
+    names = {"env_pass_on": ["NCCL_NVLS_ENABLE"]}
+    without = begin(capsys, tmp_path, True, **given)
+    assert without["candidates"][1]["settings"]["env"] == {"NCCL_NVLS_ENABLE": "1", "OTHER": "2"}
+    ids = [without["id"]]
+    for value in ("0", "1", ""):
+        monkeypatch.setenv("NCCL_NVLS_ENABLE", value)
+        found = begin(capsys, tmp_path, True, **given, **names)
+        assert [one["name"] for one in found["candidates"]][2:] == ["backend=triton", "env.OTHER=2"]
+        assert found["candidates"][1]["settings"]["env"] == {"OTHER": "2"}
+        ids.append(found["id"])
+    assert len(set(ids)) == 4
+    assert begin(capsys, tmp_path, True, **given, env_pass_on=[])["id"] == ids[0]
+    base = {"sglang_version": "0.5.23", "env": {"NCCL_NVLS_ENABLE": 0}}
+    both = begin(capsys, tmp_path, **names, base=base)
+    assert both["failed"] is True and "NCCL_NVLS_ENABLE is in sglang_server_env too" in both["msg"]
+    monkeypatch.delenv("NCCL_NVLS_ENABLE")
+    gone = begin(capsys, tmp_path, **names)
+    assert gone["failed"] is True and "does not set NCCL_NVLS_ENABLE, which" in gone["msg"]
+    assert not Path(tmp_path, "state", "experiments").exists() or not list(tmp_path.glob("state/experiments/*.json"))
+
+
 @pytest.mark.parametrize(
     ("action", "more", "message"),
     [
