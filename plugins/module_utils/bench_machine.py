@@ -17,11 +17,11 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     gpu_look,
     host_cpus,
-    model_files,
     model_shape,
     ranks,
     releases,
     roofline,
+    served_shape,
     visible_gpus,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import Parameters
@@ -98,7 +98,7 @@ def ceilings(machine: Machine, args: Mapping[str, Any], model_path: str, paramet
     named = {releases.canonical(str(name)): value for name, value in args.items()}
     behind = parameters.input_len + parameters.output_len // 2
     try:
-        shape = model_shape.read(*model_files.read(model_path))
+        shape = served_shape.of_directory(model_path, named).shape
         dtype = str(named.get("kv-cache-dtype") or "auto")
         bounds = {
             value: roofline.roofline(shape, layout(named), float(min(known)), behind, value, dtype)
@@ -107,6 +107,15 @@ def ceilings(machine: Machine, args: Mapping[str, Any], model_path: str, paramet
     except (ModelError, model_shape.ShapeError, ValueError):
         return {}
     return {value: bound.ceiling_tok_s for value, bound in bounds.items() if bound.ceiling_tok_s}
+
+
+def model_facts(args: Mapping[str, Any], model_path: str) -> dict[str, Any] | None:
+    """The shape of the model that a server with these launch arguments has; None where it is not known."""
+    named = {releases.canonical(str(name)): value for name, value in args.items()}
+    try:
+        return served_shape.facts(served_shape.of_directory(model_path, named).shape)
+    except (ModelError, model_shape.ShapeError):
+        return None
 
 
 def roofline_share(ceiling_tok_s: float | None, output_tok_s: Any) -> dict[str, float] | None:

@@ -110,6 +110,7 @@ def measure(asked: Request) -> tuple[dict[str, Any], str]:
         start=bench_start.of_server(asked.root),
         preflight=asked.preflight,
         experiment=asked.experiment,
+        model_shape=bench_machine.model_facts(_args(asked.context), target.tokenizer),
     )
     return bench_record.make(ran, asked.context, asked.parameters, parameters, surroundings), ended.log_tail
 

@@ -22,13 +22,14 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.server_limits impo
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known about the machine and the start, beside what was configured; None and "" for what is not."""
+    """What is known about machine, model and start, beside what was configured; None and "" for what is not."""
 
     hardware: str = "unknown"
     gpu_count: int = 0
     start: Mapping[str, Any] | None = None
     preflight: Mapping[str, Any] | None = None
     experiment: Mapping[str, Any] | None = None
+    model_shape: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def make(
         "configuration": configuration(context),
         "hardware": surroundings.hardware,
         "gpu_count": surroundings.gpu_count,
+        "model_shape": dict(surroundings.model_shape) if surroundings.model_shape is not None else None,
         "valid": not reasons,
         "reasons": reasons,
         # The same warning at every point is one warning.

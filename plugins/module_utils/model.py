@@ -4,8 +4,8 @@
 
 """Which model a text asks for, and what a directory must hold to be served.
 
-A model is named by one text: ``builtin:tiny-moe``, an absolute directory, or ``org/name@<40 hex digits>``. How the
-first and the last become a directory is in ``model_store``.
+A model is named by one text: ``builtin:NAME``, an absolute directory, or ``org/name@<40 hex digits>``. How the first
+and the last become a directory is in ``model_store``; the built-in models are in ``builtin_models``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import tiny_moe
+from ansible_collections.tokforge.sglang.plugins.module_utils import builtin_models
 
 HUB_ENDPOINT = "https://huggingface.co"
-TINY_MOE = "tiny-moe"
 
 _BUILTIN = "builtin:"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_FORMS = "write builtin:tiny-moe, an absolute directory, or org/name@<40 hex digits>"
+_FORMS = (
+    f"write {' or '.join(_BUILTIN + name for name in builtin_models.CONFIGS)}, an absolute directory, or"
+    " org/name@<40 hex digits>"
+)
 
 #: What SGLang's loaders look for. Any one of them makes a directory one with weights.
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
@@ -73,11 +75,9 @@ def parse(text: str) -> Source:
     """Read a model text. Raises ModelError when it has none of the three forms."""
     if text.startswith(_BUILTIN):
         name = text[len(_BUILTIN) :]
-        if name != TINY_MOE:
-            raise ModelError(
-                f"cannot use model {text!r}: there is no built-in model {name!r}; the only one is builtin:{TINY_MOE}"
-            )
-        return Source("builtin", name, name, revision=f"recipe-{tiny_moe.RECIPE}")
+        if name not in builtin_models.CONFIGS:
+            raise ModelError(f"cannot use model {text!r}: there is no built-in model {name!r}; {_FORMS}")
+        return Source("builtin", name, name, revision=f"recipe-{builtin_models.RECIPE}")
     if text.startswith("/"):
         path = os.path.normpath(text)
         return Source("directory", path, os.path.basename(path))
@@ -272,7 +272,7 @@ def _first_closed(paths: list[str]) -> str | None:
 
 def expected_config(source: Source) -> dict[str, Any]:
     """What is known of a model's config.json before the model is there."""
-    return tiny_moe.CONFIG if source.kind == "builtin" else {}
+    return dict(builtin_models.CONFIGS[source.name]) if source.kind == "builtin" else {}
 
 
 def describe(

@@ -126,6 +126,25 @@ def matrices(shape: ModelShape) -> list[Matrix]:
     return [matrix for matrix in found if matrix.weights and matrix.layers]
 
 
+def parameters(shape: ModelShape) -> tuple[int, int]:
+    """How many weights the text model has, and how many of them a token passes: its experts, its row of the embedding.
+
+    Norms of queries and keys are left out, a few thousand a model.
+    """
+    every = active = 0
+    for matrix in matrices(shape):
+        one = matrix.weights * len(matrix.layers)
+        if matrix.share == EMBEDDING:
+            every, active = every + one, active + shape.hidden_size
+        elif matrix.share == ROUTED:
+            every, active = every + one * matrix.copies, active + one * shape.experts_per_token
+        else:
+            # A tied head is the embedding, which is counted above.
+            every += 0 if matrix.share == HEAD and shape.tied_embeddings else one
+            active += one
+    return every, active
+
+
 def draft_matrices(shape: ModelShape) -> list[Matrix]:
     """The draft layers for multi-token prediction: a layer of the model and what joins it. Their head is the model's.
 

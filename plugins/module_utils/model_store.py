@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Making a model's directory complete: the built-in model, and downloads from a Hugging Face hub.
+"""Making a model's directory complete: built-in models, and downloads from a Hugging Face hub.
 
 A directory that this collection makes is complete only while its marker ``model.json`` (written last) names the asked
 content and every file it lists is there in full; anything else is made or repaired. Complete means no program is run
@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import hub_fetch, tiny_moe
+from ansible_collections.tokforge.sglang.plugins.module_utils import builtin_models, hub_fetch
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
 from ansible_collections.tokforge.sglang.plugins.module_utils.json_types import is_whole
 from ansible_collections.tokforge.sglang.plugins.module_utils.model import HUB_ENDPOINT, ModelError, Source
@@ -130,11 +130,11 @@ def _locked(models_dir: str, name: str) -> Iterator[int]:
 
 
 def _build(source: Source, directory: str, python: str, lock: int) -> None:
-    """Make the built-in model beside its place and move it there as a whole."""
+    """Make a built-in model beside its place and move it there as a whole."""
     partial = f"{directory}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     _make_directory(partial)
-    done = _run(python, _source_of(tiny_moe), [partial], _child_environment(), lock)
+    done = _run(python, _source_of(builtin_models), [partial, source.name], _child_environment(), lock)
     if done.returncode:
         raise ModelError(
             f"cannot make model {source.name} in {directory}: {python} ended with {done.returncode}"

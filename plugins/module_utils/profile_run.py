@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import decode_profile, model_files, model_shape, roofline
+from ansible_collections.tokforge.sglang.plugins.module_utils import decode_profile, releases, roofline, served_shape
 from ansible_collections.tokforge.sglang.plugins.module_utils.decode_profile import ProfileError, RankProfile
 from ansible_collections.tokforge.sglang.plugins.module_utils.model import ModelError
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout
@@ -180,7 +180,8 @@ def floor(outcome: Outcome, bandwidth_bytes_s: float | None) -> Roofline | None:
             dp_attention=outcome.server.get("enable_dp_attention") is True,
             head_by_attention=outcome.server.get("enable_dp_lm_head") is True,
         )
-        shape = model_shape.read(*model_files.read(path))
+        args = {releases.canonical(str(name)): value for name, value in outcome.server.items()}
+        shape = served_shape.of_directory(path, args).shape
         return roofline.roofline(
             shape,
             layout,

@@ -186,7 +186,7 @@ def run_of(given: Any) -> types.Run:
     """A record, of any schema."""
     record = mapping(given)
     context, parameters, engine = (mapping(record.get(name)) for name in ("context", "parameters", "engine"))
-    model = mapping(context.get("model"))
+    model = _model(context, mapping(record.get("model_shape")))
     points = tuple(point for one in items(record.get("points")) for point in _point(mapping(one)))
     first = next(iter(items(record.get("points"))), {})
     lengths = [whole(parameters.get(name, first.get(name))) for name in ("input_len", "output_len")]
@@ -197,7 +197,7 @@ def run_of(given: Any) -> types.Run:
         recorded_at,
         _seconds(recorded_at),
         types.Workload(
-            text(model.get("served_name")) or text(model.get("path")),
+            model.name,
             text(engine.get("name")),
             lengths[0],
             lengths[1],
@@ -217,6 +217,25 @@ def run_of(given: Any) -> types.Run:
         start(record.get("start")),
         tuple(_settings(context)),
         "" if not check else "passed" if check.get("passed") is True else text(check.get("reason")) or "failed",
+        model,
+    )
+
+
+def _model(context: Mapping[str, Any], shape: Mapping[str, Any]) -> types.Model:
+    named = mapping(context.get("model"))
+
+    def count(name: str) -> int | None:
+        found = whole(shape.get(name))
+        return found if found is not None and found >= 0 else None
+
+    return types.Model(
+        text(named.get("served_name")) or text(named.get("path")),
+        context.get("random_weights") is True,
+        count("parameters"),
+        count("active_parameters"),
+        count("experts"),
+        count("experts_per_token"),
+        text(shape.get("quantization")),
     )
 
 

@@ -40,6 +40,8 @@ def _lines(report: types.Report) -> Iterator[str]:
     count = len(report.hosts)
     newest = f", newest record {escape(report.recorded_at)}" if report.recorded_at else ""
     yield f"{count} host{'s' * (count != 1)}{newest}."
+    for words in report.models:
+        yield from _sentence(words)
     yield from _table(tables.summary(report))
     yield from _table(tables.winners(report))
     yield from _comparisons(report)

@@ -122,6 +122,41 @@ def _or_unknown(value: int | None) -> str:
 
 
 @dataclass(frozen=True)
+class Model:
+    """What was served, by what a reader must know of it: counts None where they are not on record, 0 experts: none.
+
+    `random_weights`: the server made them up, so its speed is real and its text is not.
+    """
+
+    name: str
+    random_weights: bool = False
+    parameters: int | None = None
+    active_parameters: int | None = None
+    experts: int | None = None
+    experts_per_token: int | None = None
+    quantization: str = ""
+
+    @property
+    def words(self) -> str:
+        """In one line; empty when nothing beside the name is known."""
+        parts = []
+        if self.parameters is not None:
+            count = f"{_millions(self.parameters)} parameters"
+            parts.append(f"{count}, of which a token passes {_millions(self.active_parameters or self.parameters)}")
+        if self.experts:
+            parts.append(f"{self.experts} experts, {_or_unknown(self.experts_per_token)} a token")
+        if self.quantization:
+            parts.append(f"quantization {self.quantization}")
+        if self.random_weights:
+            parts.append("random weights: the speed is real, the text is not")
+        return f"{self.name or 'unknown model'}: {'; '.join(parts)}." if parts else ""
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e9:.1f} billion" if count >= 1e9 else f"{count / 1e6:.1f} million"
+
+
+@dataclass(frozen=True)
 class Run:
     """One record. `settings` is what tells configurations apart: arguments, gate, environment, by name."""
 
@@ -142,6 +177,7 @@ class Run:
     start: Start | None = None
     settings: tuple[tuple[str, str], ...] = ()
     output_check: str = ""
+    model: Model = Model("")
 
     @property
     def devices(self) -> int:
@@ -339,6 +375,11 @@ class Report:
     def workloads(self) -> tuple[Workload, ...]:
         """Each workload once, in the order in which it is first met."""
         return tuple(dict.fromkeys(one.latest.workload for one in self.configurations))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What is known of each model that the newest runs served, in words."""
+        return tuple(dict.fromkeys(filter(None, (one.latest.model.words for one in self.configurations))))
 
     def of(self, workload: Workload, host: str | None = None) -> tuple[Configuration, ...]:
         """The configurations that were measured with a workload, on one host or on all."""

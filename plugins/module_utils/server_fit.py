@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     build_tools,
+    builtin_models,
     compat,
     cuda_driver,
     cuda_toolkit,
@@ -38,8 +39,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     release_choice,
     releases,
     roofline,
+    served_shape,
     service,
-    tiny_moe,
     visible_gpus,
     weight_index,
 )
@@ -55,7 +56,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.layout_check impor
 from ansible_collections.tokforge.sglang.plugins.module_utils.model_matrices import Layout, LayoutError
 from ansible_collections.tokforge.sglang.plugins.module_utils.release_choice import CPU, Choice
 
-#: What SGLang's server writes its caches below, by the variables that say where.
 #: The quantizations that the data tells apart for MoE backends.
 QUANTIZATIONS = (
     "none",
@@ -73,6 +73,7 @@ _WHOLE = re.compile(r"[0-9]{1,15}")
 
 _RUNS = (SUPPORTED, SUPPORTED_BUT)
 
+#: What SGLang's server writes its caches below, by the variables that say where.
 _CACHES = ("SGLANG_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR")
 
 
@@ -124,11 +125,23 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class _Stored:
+    """Weights as they are loaded: their shape, and what their files hold."""
+
+    shape: model_shape.ModelShape
+    index: weight_index.WeightIndex | None
+
+
+@dataclass(frozen=True)
 class _Model:
-    """The model as far as it is there: its shape, its weight files, and whether it must be downloaded yet."""
+    """The model as far as it is there: its shape, its weight files, and whether it must be downloaded yet.
+
+    stored: the weights before the server quantizes them; None where it serves them as they are.
+    """
 
     shape: model_shape.ModelShape | None = None
     index: weight_index.WeightIndex | None = None
+    stored: _Stored | None = None
     downloaded: bool = True
     findings: tuple[Finding, ...] = ()
 
@@ -139,7 +152,7 @@ def fit(asked: Asked) -> Fit:
     # nvidia-smi takes up to some seconds on large machines, and so do the headers of many weight files.
     with ThreadPoolExecutor(1) as pool:
         looking = None if asked.lane == CPU else pool.submit(gpu_look.look)
-        known = look_at_model(asked)
+        known = look_at_model(asked, args)
         report = looking.result() if looking else Report("ok", "lane cpu needs no GPU")
     findings = list(known.findings)
     try:
@@ -177,6 +190,7 @@ def fit(asked: Asked) -> Fit:
     if asked.lane == CPU:
         problems = known.index.problems if known.index else ()
         findings += [Finding(FAIL, "weights", problem, "copy the model again") for problem in problems]
+        findings += _host_weights(known, layout, max(1, world.nnodes))
         if asked.backend != release_choice.AUTO:
             message = f"no GPU is used in lane cpu, so nobody can tell from here whether {asked.backend} runs on one"
             findings.append(Finding(WARN, "backend", message))
@@ -205,8 +219,17 @@ def least_free_bytes(
     settings = memory_settings(args)
     held = memory_plan.stock(known.shape, known.index, settings.speculative)
     planned = memory_plan.plan(known.shape, layout, min(totals), None, settings, held)
-    # Told by the plan itself, for a GPU that nobody else uses.
-    return int(planned.needed_bytes) if planned.fits else None
+    loading = _loading_bytes(known, layout)
+    # What does not fit is told by the plan itself, for a GPU that nobody else uses.
+    return int(max(planned.needed_bytes, loading)) if planned.fits and loading <= min(totals) else None
+
+
+def _loading_bytes(known: _Model, layout: Layout) -> float:
+    """What a GPU must have free for weights that are quantized when all are loaded; 0 where none are."""
+    if known.stored is None:
+        return 0.0
+    held = memory_plan.stock(known.stored.shape, known.stored.index)
+    return memory_plan.weights_on_rank(known.stored.shape, layout, held) + memory_plan.CONTEXT_BYTES
 
 
 def own_processes(root: str, report: Report) -> frozenset[int]:
@@ -220,14 +243,17 @@ def own_processes(root: str, report: Report) -> frozenset[int]:
     )
 
 
-def look_at_model(asked: Asked) -> _Model:
-    """The model's shape and weight files, as far as they are on this host; a wrong text is told by another check."""
+def look_at_model(asked: Asked, args: Mapping[str, Any]) -> _Model:
+    """The model's shape and weight files, as far as they are on this host; a wrong text is told by another check.
+
+    :param args: launch arguments by canonical name, which can say another shape than config.json.
+    """
     try:
         source = model.parse(asked.model)
     except model.ModelError:
         return _Model()
     if source.kind == "builtin":
-        return _shape_of({**tiny_moe.CONFIG, "vocab_size": tiny_moe.VOCABULARY}, None, None)
+        return _shape_of(builtin_models.CONFIGS[source.name], None, None, args)
     path = source.name if source.kind == "directory" else os.path.join(asked.models_dir, source.name)
     try:
         config = model.read_config(path)
@@ -239,17 +265,24 @@ def look_at_model(asked: Asked) -> _Model:
         quant = model_files.read_quantization(path)
     except model.ModelError as error:
         return _Model(None, index, findings=(Finding(FAIL, "model", str(error)),))
-    return _shape_of(config, quant, index)
+    return _shape_of(config, quant, index, args)
 
 
 def _shape_of(
-    config: Mapping[str, Any], quant: Mapping[str, Any] | None, index: weight_index.WeightIndex | None
+    config: Mapping[str, Any],
+    quant: Mapping[str, Any] | None,
+    index: weight_index.WeightIndex | None,
+    args: Mapping[str, Any],
 ) -> _Model:
     try:
-        shape = model_shape.read(config, quant)
+        served = served_shape.read(config, quant, args)
     except model_shape.ShapeError as error:
         return _Model(findings=(Finding(FAIL, "model", f"{error} (config.json)", "copy the model again"),))
-    return _Model(shape, index)
+    if served.loaded is None:
+        return _Model(served.shape, index)
+    # What the files hold is not what serves: of that the shape tells the size.
+    rest = replace(index, state=weight_index.ABSENT, total_bytes=None, tensors=()) if index is not None else None
+    return _Model(served.shape, rest, _Stored(served.loaded, index))
 
 
 # --- the backend ------------------------------------------------------------------------------------------------------
@@ -344,9 +377,37 @@ def _memory(
         return []
     # Memory that others hold is told with their names by the check of the GPUs: here an empty GPU is what counts.
     gpus = [(one.memory_total_bytes, one.memory_total_bytes) for one in report.gpus if one.index in used]
-    return memory_plan.check_memory(
+    found = memory_plan.check_memory(
         known.shape, layout, gpus, memory_settings(args), known.index, nodes=max(1, world.nnodes)
     )
+    least, loading = min((total for total, _free in gpus if total), default=None), _loading_bytes(known, layout)
+    # A model that does not fit quantized is told already.
+    if least is None or loading <= least or any(finding.level == FAIL for finding in found):
+        return found
+    message = (
+        f"the model does not fit while it loads: SGLang makes {known.shape.quantization} of it when all of it is there,"
+        f" {loading / memory_plan.GIB:.2f} GiB a GPU with CUDA's context, and a GPU has"
+        f" {least / memory_plan.GIB:.2f} GiB"
+    )
+    return [*found, Finding(FAIL, "memory", message, "use more GPUs (tensor_parallel_size), or a quantized checkpoint")]
+
+
+def _host_weights(known: _Model, layout: Layout, nodes: int) -> list[Finding]:
+    """In lane cpu the weights lie in the host's memory."""
+    if known.shape is None:
+        return []
+    stored = known.stored or _Stored(known.shape, known.index)
+    held = memory_plan.stock(stored.shape, stored.index)
+    need = memory_plan.weights_on_rank(stored.shape, layout, held) * layout.gpus / nodes
+    memory = host_memory.look()
+    have = min((one for one in (memory.total_bytes, memory.limit_bytes) if one), default=None)
+    if have is None or need <= have:
+        return []
+    message = (
+        f"the model does not fit: {need / memory_plan.GIB:.2f} GiB of weights (from {held.source}) in lane cpu, and"
+        f" this host has {have / memory_plan.GIB:.2f} GiB of memory"
+    )
+    return [Finding(FAIL, "memory", message, "choose a smaller model, or a host with more memory")]
 
 
 def memory_settings(args: Mapping[str, Any]) -> memory_plan.Settings:

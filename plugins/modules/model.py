@@ -12,7 +12,7 @@ version_added: 0.1.0
 author: tokforge.sglang contributors (@tokforge)
 description:
   - Makes sure that a model is complete in a directory of the target, and says what it is. Three kinds of models are
-    known, a built-in tiny one, a directory that is there already, and a repository of the Hugging Face hub at a pinned
+    known, built-in ones, a directory that is there already, and a repository of the Hugging Face hub at a pinned
     commit.
   - A built-in or downloaded model is complete only while its file C(model.json), written last, names the asked content
     and every file listed there has its full size. A complete model costs no program run and no network access.
@@ -31,9 +31,12 @@ attributes:
 options:
   model:
     description:
-      - Which model, in one of the forms C(builtin:tiny-moe), C(/absolute/directory) or C(org/name@REVISION).
+      - Which model, in one of the forms C(builtin:NAME), C(/absolute/directory) or C(org/name@REVISION).
       - C(builtin:tiny-moe) is a Qwen3-MoE of a few million random parameters with a tokenizer of its own, made in about
         a second.
+      - C(builtin:moe-30b) is a Qwen3-MoE of the published shape of Qwen3-30B-A3B with random weights and the same
+        tokenizer, whose vocabulary of 8192 tokens makes it 0.6 billion parameters smaller than the published one. It
+        takes no disk, and 60 GB of GPU memory in bfloat16.
       - C(REVISION) is the commit's 40 hexadecimal digits. Branches and tags are refused, since what they name can
         change. Every revision has a directory of its own, so that a download never touches what a running server reads.
     type: str
@@ -44,20 +47,20 @@ options:
     required: true
   python:
     description:
-      - Python of the environment that serves the model. It has the C(tokenizers) package (needed for
-        C(builtin:tiny-moe)) and the C(huggingface_hub) package (needed for downloads).
+      - Python of the environment that serves the model. It has the C(tokenizers) package (needed for built-in models)
+        and the C(huggingface_hub) package (needed for downloads).
     type: path
     required: true
   served_name:
     description:
       - Name under which the server offers the model. A colon is not allowed.
-      - Left out or empty, C(tiny-moe), the directory's name, or C(org/name).
+      - Left out or empty, the built-in model's or the directory's name, or C(org/name).
     type: str
     default: ""
   random_weights:
     description:
       - Serve random weights (C(--load-format dummy)) instead of those of the model. The directory then needs none.
-      - The built-in model has no other.
+      - Built-in models have no others.
     type: bool
     default: false
   token:
@@ -88,7 +91,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make the built-in model
+- name: Make a built-in model
   tokforge.sglang.model:
     model: builtin:tiny-moe
     models_dir: /opt/sglang/models
@@ -128,7 +131,7 @@ random_weights:
   type: bool
 revision:
   description:
-    - What exactly the directory holds, the commit of a download or the recipe of the built-in model. None for a
+    - What exactly the directory holds, the commit of a download or the recipe of a built-in model. None for a
       directory.
   returned: success
   type: str

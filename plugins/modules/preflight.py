@@ -80,7 +80,9 @@ options:
     type: bool
     default: false
   model:
-    description: Model that is asked for, C(builtin:tiny-moe), an absolute directory, or C(org/name@<40 hex digits>).
+    description:
+      - Model that is asked for, C(builtin:tiny-moe), C(builtin:moe-30b), an absolute directory, or
+        C(org/name@<40 hex digits>).
     type: str
     default: builtin:tiny-moe
   python:

@@ -146,6 +146,9 @@ Newest record: <time datetime="{{ report.recorded_at }}">{{ report.recorded_at }
 Nothing is on record.
 {% endif %}
 </p>
+{% for words in report.models %}
+<p>{{ words }}</p>
+{% endfor %}
 <nav aria-label="Sections"><ul>
 <li><a href="#summary">Summary</a></li>
 {% if ladders %}<li><a href="#ladder">Against concurrency</a></li>

@@ -277,6 +277,18 @@ def test_builtin_tokenizer_gives_every_text_back_and_fits_the_config(tmp_path: P
     assert config["num_experts_per_tok"] < config["num_experts"]
 
 
+def test_builtin_models_lie_beside_each_other_with_one_tokenizer(tmp_path: Path) -> None:
+    tiny, large = (
+        Path(run(tmp_path, model=f"builtin:{name}", models_dir=str(tmp_path))["path"])
+        for name in ("tiny-moe", "moe-30b")
+    )
+    assert (tiny / "tokenizer.json").read_bytes() == (large / "tokenizer.json").read_bytes()
+    config = json.loads((large / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["num_experts"], config["vocab_size"]) == (48, 128, 8192)
+    # 60 GB of weights that are nowhere.
+    assert sum(entry.stat().st_size for entry in large.iterdir()) < 2_000_000
+
+
 def test_builtin_model_is_the_same_each_time_and_whatever_is_installed(tmp_path: Path) -> None:
     makes = [run(tmp_path, model="builtin:tiny-moe", models_dir=str(tmp_path / name)) for name in ("a", "b")]
     digests = [hashlib.sha256((Path(made["path"]) / "tokenizer.json").read_bytes()).hexdigest() for made in makes]

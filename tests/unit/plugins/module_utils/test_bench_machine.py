@@ -22,6 +22,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.bench_machine impo
     gpu_name,
     layout,
     look,
+    model_facts,
     roofline_share,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.benchmark import Parameters
@@ -181,6 +182,28 @@ def test_ceiling_is_the_batch_over_the_time_to_read_its_bytes(llama: str, dtype:
         read = weights + norms + batch * 2 * 8192 / 4 + cache
         assert found[batch] == pytest.approx(batch * 3350e9 / read, rel=1e-9)
     assert list(found) == [1, 8]
+
+
+def test_ceiling_and_shape_are_of_what_the_arguments_make_of_the_model(llama: str) -> None:
+    plain, half = (ceilings(machine(10**12), args, llama, ASKED)[1] for args in ({}, {"quantization": "fp8"}))
+    assert 1.9 < half / plain < 2
+    assert model_facts({"quantization": "fp8"}, llama) == {
+        # By hand: attention and feed-forward of 80 layers with two norms each, embedding and head.
+        "parameters": 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672 + 2 * 8192) + 2 * 128256 * 8192,
+        "active_parameters": 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672 + 2 * 8192)
+        + 128256 * 8192
+        + 8192,
+        "layers": 80,
+        "experts": 0,
+        "experts_per_token": 0,
+        "quantization": "fp8",
+    }
+
+
+def test_shape_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
+    assert model_facts({}, str(tmp_path)) is None
+    (tmp_path / "config.json").write_text("{}")
+    assert model_facts({}, str(tmp_path)) is None
 
 
 def test_slowest_gpu_counts(llama: str) -> None:

@@ -134,10 +134,12 @@ def test_run_ends_as_a_record_with_all_that_was_seen(
 
     monkeypatch.setattr(bench_sampling, "summary", summary)
     monkeypatch.setattr(bench_machine, "ceilings", lambda *_: {1: 1000.0})
+    monkeypatch.setattr(bench_machine, "model_facts", lambda _args, directory: {"parameters": 7, "from": directory})
     record, log_tail = bench_measure.measure(asked)
     assert (record["valid"], record["reasons"]) == (True, [])
     assert record["engine"] == {"name": "fake", "version": "1.2.3"}
     assert (record["hardware"], record["gpu_count"], record["start"]) == ("1x H200", 1, None)
+    assert record["model_shape"] == {"parameters": 7, "from": asked.target.tokenizer}
     assert (record["preflight"], record["experiment"]) == ({"verdict": "ok"}, {"id": "e"})
     assert record["output_check"] == {"passed": True, "reason": ""}
     assert [point["values"]["output_tok_s"] for point in record["points"]] == [[100.0, 101.0], [200.0, 201.0]]

@@ -23,6 +23,7 @@ jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[4]
 SCHEMA = json.loads((ROOT / "docs" / "facts.schema.json").read_text(encoding="utf-8"))
 FIXTURES = ROOT / "tests" / "fixtures"
+SHAPE = {**dict.fromkeys(SCHEMA["$defs"]["record"]["properties"]["model_shape"]["required"], 1), "quantization": ""}
 GPU = dict.fromkeys(SCHEMA["$defs"]["gpu"]["required"]) | {"index": 0, "samples": 3, "power_w": 250.5}
 
 
@@ -37,7 +38,7 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
     points = [{**point, "argv": ["-m"], "gpu": [GPU], "roofline": {"ceiling_tok_s": 100.0, "share": 0.5}}]
     ran = Ran(name, "2026-03-14T09:15:09Z", points, None, 1.5, "/r", "sglang.bench_serving", "0.5.23", {"passed": True})
     start = {"id": "boot/1/2", "ready_s": None}
-    around = Surroundings("1x NVIDIA H200", 1, start, {"verdict": "ok", "counts": {}}, {"id": "e"})
+    around = Surroundings("1x NVIDIA H200", 1, start, {"verdict": "ok", "counts": {}}, {"id": "e"}, SHAPE)
     context = {"sglang_version": "0.5.23", "backend": "auto", "model": {"path": "/m"}}
     return make(ran, context, ASKED, ASKED, around)
 
@@ -47,7 +48,7 @@ def document() -> dict[str, Any]:
     grown = result_document.append(result_document.empty(), record("1"))
     grown = result_document.append(grown, record("2", output_throughput=None, accept_length="much"))
     bare = record("3")
-    bare.update(output_check=None, start=None, preflight=None, experiment=None)
+    bare.update(model_shape=None, output_check=None, start=None, preflight=None, experiment=None)
     bare["points"][0].update(gpu=None, roofline=None)
     return result_document.with_baseline(result_document.append(grown, bare), "1")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import model, tiny_moe
+from ansible_collections.tokforge.sglang.plugins.module_utils import builtin_models, model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -30,10 +30,11 @@ def directory(tmp_path: Path, config: Any = None, **files: str) -> Path:
 # --- what a text asks for ---------------------------------------------------------------------------------------------
 
 
-def test_builtin_text_names_the_recipe_as_its_revision() -> None:
-    assert model.parse("builtin:tiny-moe") == model.Source(
-        "builtin", "tiny-moe", "tiny-moe", revision=f"recipe-{tiny_moe.RECIPE}"
-    )
+@pytest.mark.parametrize("name", ["tiny-moe", "moe-30b"])
+def test_builtin_text_names_the_recipe_as_its_revision(name: str) -> None:
+    source = model.parse(f"builtin:{name}")
+    assert source == model.Source("builtin", name, name, revision="recipe-1")
+    assert model.expected_config(source)["num_experts"] == builtin_models.CONFIGS[name]["num_experts"]
 
 
 def test_directory_is_served_under_its_own_name_and_has_no_revision() -> None:
@@ -50,7 +51,7 @@ def test_hub_text_gives_every_revision_a_directory_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("builtin:huge-moe", "the only one is builtin:tiny-moe"),
+        ("builtin:huge-moe", "no built-in model 'huge-moe'; write builtin:tiny-moe or builtin:moe-30b, an absolute"),
         ("Qwen/Qwen3-0.6B", "it names no revision"),
         ("Qwen/Qwen3-0.6B@main", "revision 'main' is a branch, a tag or a short hash"),
         ("Qwen/Qwen3-0.6B@0123456", "write Qwen/Qwen3-0.6B@<40 hex digits>"),

@@ -261,6 +261,8 @@ def test_the_floor_is_of_the_model_and_layout_that_the_server_runs(tmp_path: Pat
     # 2 layers, 8 x (1 - (3/4)^8) experts of 3 matrices 64 x 32 in bfloat16.
     assert one.bytes_by_part["experts"] == pytest.approx(2 * 8 * (1 - 0.75**8) * 3 * 64 * 32 * 2)
     assert two.bytes_by_part["experts"] == pytest.approx(one.bytes_by_part["experts"] / 2)
+    half = floor(outcome_with({**server, "quantization": "fp8"}), 1e12)
+    assert half is not None and half.bytes_by_part["experts"] == one.bytes_by_part["experts"] / 2
 
 
 @pytest.mark.parametrize(

@@ -246,3 +246,56 @@ def test_winner_with_a_doubt_is_told_with_it(verdict: str, said: str) -> None:
     assert f"Winner: {sweep.winner}{said}." in report_markdown.sweep_words(sweep)
     marks = [str(row[0].text) for row in report_tables.sweep(sweep).rows if str(row[0].text).startswith(sweep.winner)]
     assert marks == [f"{sweep.winner} ({said[2:] or 'winner'})"]
+
+
+# --- what was served -------------------------------------------------------------------------------------------------
+
+MOE_30B = {
+    "parameters": 29_943_332_864,
+    "active_parameters": 2_747_467_776,
+    "layers": 48,
+    "experts": 128,
+    "experts_per_token": 8,
+    "quantization": "",
+}
+RANDOM = "random weights: the speed is real, the text is not."
+
+
+def served(random: bool | None, shape: object, name: str = "moe-30b") -> report_types.Report:
+    """A report of one run of a model."""
+    given = documents.document("cpu-box")
+    record = {**given["latest"], "model_shape": shape}
+    record["context"] = {**record["context"], "model": {"served_name": name}, "random_weights": random}
+    return report_data.make({"a": {"schema_version": 2, "latest": record, "history": [record]}})
+
+
+@pytest.mark.parametrize(
+    ("random", "shape", "words"),
+    [
+        (
+            True,
+            MOE_30B,
+            "moe-30b: 29.9 billion parameters, of which a token passes 2.7 billion; 128 experts, 8 a token; " + RANDOM,
+        ),
+        (
+            False,
+            {**MOE_30B, "parameters": 1_500_000, "experts": 0, "active_parameters": None, "quantization": "fp8"},
+            "moe-30b: 1.5 million parameters, of which a token passes 1.5 million; quantization fp8.",
+        ),
+        # Records of before.
+        (True, None, "moe-30b: " + RANDOM),
+        (True, {"parameters": -1, "experts": "many"}, "moe-30b: " + RANDOM),
+        (None, None, ""),
+    ],
+)
+def test_header_says_what_was_served_and_whether_its_weights_are_random(
+    random: bool | None, shape: object, words: str
+) -> None:
+    report = served(random, shape)
+    assert report.models == ((words,) if words else ())
+    lines = report_markdown.render(report).split("### ")[0].splitlines()
+    assert [line for line in lines[3:] if line] == ([words] if words else [])
+
+
+def test_model_without_a_name_is_told_too() -> None:
+    assert served(True, None, "").models == ("unknown model: " + RANDOM,)

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    builtin_models,
     cuda_toolkit,
     gpu,
     gpu_look,
+    host_memory,
     hub_reach,
     proc,
     server_fit,
@@ -306,3 +308,101 @@ def test_unusable_capability_is_an_error_of_the_backend_check(machine: Callable[
     machine(replace(box, gpus=tuple(replace(one, compute_capability=None) for one in box.gpus)))
     found = fit(asked(glm, version="0.5.23", lane="cuda13"))
     assert found.backend and found.backend.verdict == "unknown"
+
+
+# --- built-in models, and weights that the arguments make smaller -----------------------------------------------------
+
+
+def test_moe_30b_is_counted_like_a_model_with_files(machine: Callable[..., None]) -> None:
+    machine(H200)
+    found = fit(asked("builtin:moe-30b", args={}, backend="triton"))
+    assert told(found, "memory")[0].startswith("58.00 GiB of weights a GPU with tp 1 (from the model's shape); ")
+    assert "reads 5.49 GB a token" in told(found, "roofline")[0]
+    assert failing(found) <= {"driver", "toolkit"}
+    half = fit(asked("builtin:moe-30b", args={"quantization": "fp8"}, backend="triton"))
+    assert told(half, "memory")[0].startswith("29.05 GiB of weights a GPU with tp 1")
+    blocks = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    same = fit(asked("builtin:moe-30b", args={"json_model_override_args": blocks}, backend="flashinfer_cutlass"))
+    assert told(same, "memory")[0].startswith("29.05 GiB of weights")
+    # What SGLang sees only when it is too late.
+    assert failing(same) & {"backend", "release"}
+
+
+def small(gib: int) -> gpu.Report:
+    """One GPU with this much memory."""
+    box = boxes(1)
+    return replace(
+        box,
+        gpus=(replace(box.gpus[0], memory_total_bytes=gib << 30, memory_free_bytes=gib << 30, memory_used_bytes=0),),
+    )
+
+
+def test_moe_30b_on_a_gpu_that_is_too_small_is_refused(machine: Callable[..., None]) -> None:
+    machine(small(48))
+    found = fit(asked("builtin:moe-30b", args={}, backend="triton"))
+    assert failing(found) == {"memory"}
+    [remedy] = [one.remedy for one in found.findings if one.check == "memory" and one.level == FAIL]
+    assert remedy.startswith("it takes 2 such GPUs")
+
+
+def test_weights_that_are_quantized_later_must_fit_before(machine: Callable[..., None]) -> None:
+    machine(small(48))
+    found = fit(asked("builtin:moe-30b", args={"quantization": "fp8"}, backend="triton"))
+    assert failing(found) == {"memory"}
+    assert told(found, "memory", FAIL) == [
+        "the model does not fit while it loads: SGLang makes fp8 of it when all of it is there, 59.70 GiB a GPU with"
+        " CUDA's context, and a GPU has 48.00 GiB"
+    ]
+    assert told(found, "memory", OK)[0].startswith("29.05 GiB of weights")
+    # Made in fp8 from the beginning they fit.
+    blocks = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    assert failing(fit(asked("builtin:moe-30b", args={"json-model-override-args": blocks}, backend="triton"))) == set()
+
+
+def test_free_memory_is_asked_for_what_is_loaded_first(machine: Callable[..., None]) -> None:
+    box = small(96)
+    held = gpu.GpuProcess(4242, "python", 50 << 30, "C")
+    full = replace(box, gpus=(replace(box.gpus[0], processes=(held,), memory_free_bytes=46 << 30),))
+    machine(full)
+    fp8 = asked("builtin:moe-30b", args={"quantization": "fp8"}, backend="triton")
+    assert "gpu" in failing(fit(fp8))
+
+
+def test_files_of_a_checkpoint_do_not_tell_what_quantization_makes_of_them(
+    machine: Callable[..., None], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(builtin_models.CONFIGS["moe-30b"]))
+    index = {"metadata": {"total_size": 59_886_665_728}, "weight_map": {"lm_head.weight": "gone.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    machine(small(96))
+    request = asked(str(tmp_path), args={}, backend="triton", random_weights=False)
+    assert told(fit(request), "memory")[0].startswith("58.00 GiB of weights a GPU with tp 1 (from the weight index)")
+    half = fit(replace(request, args={"quantization": "fp8"}))
+    assert told(half, "memory")[0].startswith("29.05 GiB of weights a GPU with tp 1 (from the model's shape)")
+    # What is wrong with the files is told all the same.
+    assert told(half, "weights", FAIL) == told(fit(request), "weights", FAIL) != []
+
+
+@pytest.mark.parametrize(
+    ("total", "limit", "refused"), [(64, None, False), (57, None, True), (64, 32, True), (None, None, False)]
+)
+def test_lane_cpu_needs_host_memory_for_the_weights(
+    monkeypatch: pytest.MonkeyPatch, total: int | None, limit: int | None, refused: bool
+) -> None:
+    size, bound = ((one << 30) if one else None for one in (total, limit))
+    memory = host_memory.Memory(total_bytes=size, available_bytes=size, limit_bytes=bound)
+    monkeypatch.setattr(host_memory, "look", lambda: memory)
+    found = fit(Asked("/nowhere", "cpu", "0.5.23", model="builtin:moe-30b"))
+    have = limit or total
+    assert told(found, "memory") == (
+        [
+            "the model does not fit: 58.00 GiB of weights (from the model's shape) in lane cpu, and this host has"
+            f" {have}.00 GiB of memory"
+        ]
+        if refused
+        else []
+    )
+    assert ("memory" in failing(found)) is refused
+    # What is quantized later is as large as before when it is loaded.
+    later = fit(Asked("/nowhere", "cpu", "0.5.23", model="builtin:moe-30b", args={"quantization": "fp8"}))
+    assert told(later, "memory") == told(found, "memory")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.tokforge.sglang.plugins.module_utils import report_data
 from ansible_collections.tokforge.sglang.plugins.module_utils import report_types as types
 from ansible_collections.tokforge.sglang.plugins.plugin_utils import report_html, report_plots
 
@@ -213,3 +214,16 @@ def test_example_in_the_documentation_loads_nothing_and_holds_a_real_ab_run() ->
     shown = " ".join(words for _tag, words in page.texts)
     assert "gpu-box-1" in shown and "NVIDIA H200" in shown and "gate open against gate closed" in shown
     assert "no measurable gain" in shown and "5 against 5 starts" in shown
+
+
+def test_header_says_of_each_model_what_it_is() -> None:
+    given = documents.document("cpu-box")
+    shape = {"parameters": 29_943_332_864, "active_parameters": 2_747_467_776, "experts": 128, "experts_per_token": 8}
+    record = {**given["latest"], "model_shape": {**shape, "layers": 48, "quantization": "<fp8>"}}
+    record["context"] = {**record["context"], "model": {"served_name": "moe-30b"}, "random_weights": True}
+    report = report_data.make({"a": {"schema_version": 2, "latest": record, "history": [record]}})
+    page = Page(report_html.render(report).split("<nav")[0] + "</header></body></html>")
+    assert [words for tag, words in page.texts if tag == "p"][-1] == (
+        "moe-30b: 29.9 billion parameters, of which a token passes 2.7 billion; 128 experts, 8 a token;"
+        " quantization <fp8>; random weights: the speed is real, the text is not."
+    )
