@@ -20,6 +20,9 @@ from typing import Any
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
     base_packages,
     checkout,
+    gpu_look,
+    jit_artifacts,
+    jit_placement,
     lockfile,
     pip_settings,
     release_gate,
@@ -120,6 +123,7 @@ class Builder:
             versions = dict(sorted({**self.under.shared.taken, **own}.items()))
         torch = site_packages.read_torch(*site_packages.places(self.path))
         self.judge(version_problems(request, versions, torch, in_place), versions, torch)
+        prebuilt = self.place_kernels(site, versions, torch)
         gate = release_gate.settle(self.env_python, request) if "sglang" in versions else None
         self.judge(release_gate.problems(gate, request), versions, torch)
         exempt = {name: self.file_of(name, artifacts.get(name), site) for name in sorted(self.exempt)}
@@ -137,6 +141,7 @@ class Builder:
             "unlocked": self.unlocked(own, in_place),
             "editable": sorted(in_place),
             "overlay_replaced": replaced,
+            "prebuilt": prebuilt,
             "autotune_gate": gate,
             "warnings": warnings,
             "install_s": round(time.monotonic() - started, 1),
@@ -277,6 +282,23 @@ class Builder:
                 versions=dict(versions),
                 torch={"version": torch.version, "cuda": torch.cuda} if torch else None,
             )
+
+    def place_kernels(self, site: str, versions: Mapping[str, str], torch: Torch | None) -> list[dict[str, Any]]:
+        """Put the kernels that were built elsewhere where FlashInfer looks, and return what to record of each."""
+        requests = self.request.jit_artifacts
+        if not requests:
+            return []
+        folder = os.path.join(self.path, "unpacked-kernels")
+        os.mkdir(folder)
+        artifacts = [jit_artifacts.unpack(request, folder) for request in requests]
+        cuda = int(torch.cuda.split(".")[0]) if torch and torch.cuda else None
+        seen = [gpu.compute_capability for gpu in gpu_look.look().gpus]
+        capabilities = {capability for capability in seen if capability is not None}
+        problems = jit_placement.check(artifacts, versions.get("flashinfer-python"), cuda, capabilities)
+        self.judge(problems, versions, torch)
+        placed = jit_placement.install(artifacts, site)
+        shutil.rmtree(folder)
+        return placed
 
     def file_of(self, name: str, artifact: lockfile.Artifact | None, site: str) -> dict[str, str | None]:
         """Which file an exempt distribution came from: its name and sha256, or null and why it cannot be said."""

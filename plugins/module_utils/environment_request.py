@@ -16,12 +16,14 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     base_packages,
     checkout,
     interpreters,
+    jit_artifacts,
     lockfile,
     releases,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.base_packages import Base
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.interpreters import Interpreter
+from ansible_collections.tokforge.sglang.plugins.module_utils.jit_artifacts import ArtifactRequest
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import OverlayFile, Torch, overlay_digest
 
 
@@ -44,7 +46,8 @@ class Request:
 
     `lock` and `lock_no_deps` are the text of the files, `overlay` maps relative paths to contents. `autotune_backend`
     is the MoE runner backend that the autotune gate is to be open for, None for the release's own gate. `base` is the
-    Python whose packages are used where it has them, None for an environment of its own.
+    Python whose packages are used where it has them, None for an environment of its own. `jit_artifacts` are kernels of
+    FlashInfer that were built elsewhere.
     `min_free_bytes` in bytes.
     """
 
@@ -64,7 +67,7 @@ class Request:
     find_links: tuple[str, ...] = ()
     overlay: Mapping[str, OverlayFile] = field(default_factory=dict)
     autotune_backend: str | None = None
-    prebuilt: tuple[Mapping[str, str], ...] = ()
+    jit_artifacts: tuple[ArtifactRequest, ...] = ()
     expect: Mapping[str, str] = field(default_factory=dict)
     torch_build: str = "any"
     min_free_bytes: int = 0
@@ -124,7 +127,8 @@ def identity(
         "overlay": overlay_digest(request.overlay) if request.overlay else None,
         "source": source,
         "edits": edits,
-        "prebuilt": [dict(artifact) for artifact in request.prebuilt],
+        # Sorted: what an environment contains does not depend on the order in which they are given.
+        "prebuilt": sorted(map(jit_artifacts.identity, request.jit_artifacts), key=lambda one: sorted(one.items())),
         "hash_exempt": sorted(map(lockfile.canonical, request.hash_exempt)),
         "torch_build": request.torch_build,
         **base,

@@ -188,20 +188,31 @@ options:
         already.
       - Left out, the gate stays as the release has it.
     type: str
-  prebuilt:
-    description: Identities of prebuilt kernels that are put into this environment. They are part of the id.
+  jit_artifacts:
+    description:
+      - Kernels of FlashInfer that were built elsewhere, so that the server need not compile them at its first start.
+      - Each is put into the environment and is part of its id. A build for another FlashInfer or CUDA, or without code
+        for a GPU of this machine, is refused.
     type: list
     elements: dict
     default: []
     suboptions:
-      id:
-        description: Name of the kernels.
+      path:
+        description:
+          - Where it is on the target. A directory or an archive (C(.tar), C(.tar.gz), C(.tar.xz)) with
+            C(NAME/NAME.so) at any depth, such as FlashInfer's own cache, or one library C(NAME.so), also with C(.gz) or
+            C(.xz).
+        type: path
+        required: true
+      flashinfer:
+        description: Release of FlashInfer that it was built for, since the files do not say.
         type: str
         required: true
       sha256:
-        description: Digest of the file or archive.
+        description:
+          - What it must be, of the file as it is there. With it, an environment that is there needs no file any more.
+          - Of a directory, the sha256 of what C(LC_ALL=C sha256sum */*.so) prints in it.
         type: str
-        required: true
   expect:
     description: Distributions and the versions that must be installed in the end.
     type: dict
@@ -254,6 +265,9 @@ EXAMPLES = r"""
       python: /opt/torch/bin/python
       reinstall: [tokenizers, transformers]
       leave_out: [outlines]
+    jit_artifacts:
+      - path: /srv/kernels/fused_moe_90.so.xz
+        flashinfer: 0.6.11.post1
 
 - name: The same, with FlashInfer's autotune for a backend that the release does not tune by itself
   tokforge.sglang.environment:
@@ -362,8 +376,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import environment
 from ansible_collections.tokforge.sglang.plugins.module_utils.base_packages import Base
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
+from ansible_collections.tokforge.sglang.plugins.module_utils.jit_artifacts import ArtifactRequest
 
-IDENTITIES = {"id": {"type": "str", "required": True}, "sha256": {"type": "str", "required": True}}
 ARGUMENTS: dict[str, Any] = {
     "root": {"type": "path", "required": True},
     "rollout": {"type": "str"},
@@ -409,7 +423,16 @@ ARGUMENTS: dict[str, Any] = {
     },
     "overlay": {"type": "path"},
     "autotune_backend": {"type": "str"},
-    "prebuilt": {"type": "list", "elements": "dict", "default": [], "options": IDENTITIES},
+    "jit_artifacts": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "flashinfer": {"type": "str", "required": True},
+            "sha256": {"type": "str"},
+        },
+    },
     "expect": {"type": "dict", "default": {}},
     "torch_build": {"type": "str", "choices": ["any", "cpu", "cuda12", "cuda13"], "default": "any"},
     "min_free_bytes": {"type": "int", "default": 0},
@@ -429,7 +452,7 @@ def request_of(params: dict[str, Any]) -> Request:
         min_free_bytes=params["min_free_bytes"],
         hash_exempt=tuple(params["hash_exempt"]),
         autotune_backend=params["autotune_backend"],
-        prebuilt=tuple(params["prebuilt"]),
+        jit_artifacts=tuple(ArtifactRequest(**artifact) for artifact in params["jit_artifacts"]),
         lock=read_text(params["lock"]),
         lock_no_deps=read_text(params["lock_no_deps"]) if params["lock_no_deps"] else None,
         requires_python=requires_python(params),

@@ -526,7 +526,7 @@ def test_an_overlay_does_not_write_through_a_hard_link_into_uvs_cache(request_: 
     assert run_in(overlaid, "import helper, extra; print(helper.VERSION)") == "overlaid"
     assert run_in(plain, "import helper; print(helper.VERSION)") == "1.0"
     assert overlaid.facts["overlay_replaced"] == ["helper/__init__.py"]
-    third = environment.ensure(replace(request_, prebuilt=({"id": "none", "sha256": "0"},)))
+    third = environment.ensure(replace(request_, root=f"{request_.root}-2"))
     assert run_in(third, "import helper; print(helper.VERSION)") == "1.0"
 
 
@@ -534,7 +534,7 @@ def test_an_overlay_does_not_write_through_a_hard_link_into_uvs_cache(request_: 
 def test_bytecode_is_compiled_where_there_are_many_cores(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     for least, compiled in ((10_000, False), (1, True)):
         monkeypatch.setattr(environment_build, "COMPILE_FROM_CPUS", least)
-        outcome = environment.ensure(replace(request_, prebuilt=({"id": "n", "sha256": str(least)},)))
+        outcome = environment.ensure(replace(request_, root=f"{request_.root}-{least}"))
         assert bool(list(Path(outcome.path).glob("lib/*/site-packages/helper/__pycache__/*.pyc"))) is compiled
 
 

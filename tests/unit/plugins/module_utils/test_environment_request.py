@@ -15,11 +15,14 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.checkout import Tr
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.interpreters import Interpreter
+from ansible_collections.tokforge.sglang.plugins.module_utils.jit_artifacts import ArtifactRequest
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import OverlayFile, Torch
 
 HASH = " --hash=sha256:" + "a" * 64
 PYTHON = Interpreter("/usr/bin/python3", "3.11.7", "cpython", "", "linux-x86_64", True)
 REQUEST = Request(root="/r", kind="sglang", lock=f"sglang==0.5.23{HASH}\ntorch==2.13.0\n", hash_exempt=("torch",))
+# Not there: with its sha256 it need not be.
+KERNELS = ArtifactRequest("/nowhere/fused_moe_90.so.xz", "0.6.11.post1", "1" * 64)
 
 
 def id_of(request: Request = REQUEST, python: Interpreter = PYTHON, tree: TreeState | None = None) -> str:
@@ -43,7 +46,7 @@ def test_id_is_twelve_hex_digits_and_stable() -> None:
         {"source": Source("wheelhouse", "/v")},
         {"expect": {"sglang": "0.5.12"}, "autotune_backend": "flashinfer_cutlass"},
         {"expect": {"sglang": "0.5.12"}, "autotune_backend": "flashinfer_trtllm_routed"},
-        {"prebuilt": ({"id": "gate", "sha256": "1"},)},
+        {"jit_artifacts": (KERNELS,)},
         {"hash_exempt": ()},
         {"torch_build": "cpu"},
     ],
@@ -154,3 +157,13 @@ def test_a_bare_pin_in_either_lock_is_refused() -> None:
         core.check_locks(replace(REQUEST, hash_exempt=()))
     with pytest.raises(InstallError, match="reading the lock lock_no_deps: no hash for timm"):
         core.check_locks(replace(REQUEST, lock_no_deps="timm==1\n"))
+
+
+def test_kernels_change_the_id_by_what_they_are_and_not_by_order_or_place() -> None:
+    other = ArtifactRequest("/nowhere/norm.so", "0.6.11.post1", "2" * 64)
+    both = id_of(replace(REQUEST, jit_artifacts=(KERNELS, other)))
+    assert both == id_of(replace(REQUEST, jit_artifacts=(other, KERNELS)))
+    moved = replace(KERNELS, path="/elsewhere/fused_moe_90.so.xz")
+    assert both == id_of(replace(REQUEST, jit_artifacts=(moved, other)))
+    for another in (replace(KERNELS, sha256="3" * 64), replace(KERNELS, flashinfer="0.6.12")):
+        assert both != id_of(replace(REQUEST, jit_artifacts=(another, other)))
