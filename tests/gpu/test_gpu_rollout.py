@@ -40,7 +40,8 @@ SMALL = {"model": "builtin:tiny-moe", "backend": BACKEND}
 POINTS = {
     "sglang_benchmark_concurrency": [1, 64],
     "sglang_benchmark_input_len": 128,
-    "sglang_benchmark_output_len": 32,
+    # Long enough for the power to be read some times while it runs.
+    "sglang_benchmark_output_len": 256,
     "sglang_benchmark_repetitions": 2,
     "sglang_ready_output_check": True,
 }
@@ -79,8 +80,13 @@ def cold(site: Rollout, deployed: Play) -> dict[str, Any]:
 
 
 def ranks() -> list[str]:
-    """The ranks as the log names them; with one there is no name."""
-    return [f"TP{number}" for number in range(TP)] if TP > 1 else ["rank 0"]
+    """The ranks as messages name them; the log has no name for the only one."""
+    return [f"TP{number}" for number in range(TP)] if TP > 1 else ["main"]
+
+
+def kernels(site: Rollout) -> dict[str, int]:
+    """What FlashInfer compiled so far: path -> time of the last change in ns."""
+    return {str(path): path.stat().st_mtime_ns for path in site.root.glob("cache/jit/**/*.so")}
 
 
 def test_preflight_finds_nothing_against_it(site: Rollout) -> None:
@@ -155,12 +161,14 @@ def test_verify_passes(site: Rollout, deployed: Play) -> None:
 
 
 def test_redeploy_starts_warm_in_half_the_time(site: Rollout, cold: dict[str, Any]) -> None:
+    built = kernels(site)
     play = site.deploy(**CHANGED)
     assert play.code == 0, play.output
     assert site.release() == 2
+    assert kernels(site) == built, "kernels were compiled again"
     warm = site.facts()["latest"]["start"]
     assert warm["cold"] is False
-    assert warm["cache_before"]["state"] == "complete", warm["cache_before"]
+    assert "complete" in warm["cache_before"], warm["cache_before"]
     assert warm["ready_s"] <= cold["ready_s"] / 2, f"cold {cold['ready_s']} s, warm {warm['ready_s']} s"
 
 
@@ -176,7 +184,7 @@ def test_backend_that_cannot_run_fails_fast_and_the_server_of_before_comes_back(
 
     assert play.code != 0
     assert "rolled_back: true" in play.message, play.message
-    assert any(rank in play.message for rank in ranks()), play.message
+    assert any(f"exception in {rank}: " in play.message for rank in ranks()), play.message
     assert site.release() == before
     assert site.generate(tokens=5) == 5
     # Noticed when it dies, not after the time that a start may take; then the server of before starts.
