@@ -11,7 +11,7 @@ CHECK = .venv-dev/bin/python tools/check.py
 
 .DEFAULT_GOAL := help
 .PHONY: help provision preflight deploy benchmark sweep explain report verify rollback destroy venv venv-dev test test-full lint docs docs-check sanity unit \
-	integration real cores molecule format changelog times gate-times startup-times harness-times target-times locks clean
+	integration real gpu cores molecule format changelog times gate-times startup-times harness-times target-times locks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ cores: venv-dev  ## tests that run plays or modules, with every other ansible-co
 	$(CHECK) cores
 
 molecule: export TOKFORGE_TEST_FULL = 1
+gpu: venv-dev  ## the whole rollout on a GPU of this machine (INVENTORY=inventories/h200), see docs/gpu-tests.md
+	TOKFORGE_GPU_INVENTORY='$(if $(filter command%,$(origin INVENTORY)),$(INVENTORY),inventories/h200)' .venv-dev/bin/pytest tests/gpu $(ARGS)
+
 molecule: venv-dev  ## molecule scenarios
 	$(CHECK) molecule
 

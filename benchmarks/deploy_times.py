@@ -176,6 +176,12 @@ def report(times: Times, described: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def with_head(page: str, head: str) -> str:
+    """The page with this before its sections, in place of what was there; the sections are others' to write."""
+    _old, found, sections = f"\n{page}".partition("\n## ")
+    return f"{head.rstrip()}\n\n{found.lstrip()}{sections}" if found else head
+
+
 def main() -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -190,7 +196,8 @@ def main() -> int:
         except BenchmarkError as error:
             print(error, file=sys.stderr)
             return 1
-    arguments.output.write_text(report(times, described), encoding="utf-8")
+    page = arguments.output.read_text(encoding="utf-8") if arguments.output.exists() else ""
+    arguments.output.write_text(with_head(page, report(times, described)), encoding="utf-8")
     print(f"no-op / stock = {times.ratio:.2f}; wrote {arguments.output}")
     return 0
 

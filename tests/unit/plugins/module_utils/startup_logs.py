@@ -20,6 +20,7 @@ FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "startup"
 #: Name -> the tags of its ranks, and whether they tuned.
 REAL: dict[str, tuple[tuple[str, ...], bool]] = {
     "h200-tp1-0.5.12.post1-cold": (("main",), True),
+    "h200-tp1-0.5.12.post1-moe-30b-cold": (("main",), True),
     "h200-tp1-0.5.12.post1-gate-closed": (("main",), False),
     "h200x2-tp2-0.5.12.post1-cold": (("TP0", "TP1"), True),
     "h200x2-tp2-0.5.12.post1-cold-piecewise": (("TP0", "TP1"), True),
