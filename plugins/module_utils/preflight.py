@@ -89,7 +89,7 @@ BOUNDS: Mapping[str, tuple[int, int | None]] = {
 _UNFIT_ROOT = re.compile(r"[\x00-\x1f\x7f%$;~'\"`\\\\]")
 
 #: Switches whose type is open in the specs, so that a wrong value is told beside everything else that is wrong.
-SWITCHES = ("sglang_force_backend", "sglang_probe", "sglang_autotune_fallback")
+SWITCHES = ("sglang_force_backend", "sglang_probe", "sglang_verify", "sglang_autotune_fallback")
 
 _SWITCH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "y", "n", "t", "f"})
 

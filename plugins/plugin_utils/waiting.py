@@ -10,6 +10,7 @@ of readiness_info, until the server truly answers.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -200,9 +201,9 @@ def failure_message(
         parts.append(f"What it said{who}:")
         parts += [f"    {line}" for line in excerpt]
     parts += _log_lines(host, start, server, whole=len(excerpt) <= 2)
-    manager = f"systemctl status {unit}" if server.get("manager") == "systemd" else "state/supervisord.log beside it"
     if server.get("manager"):
-        parts.append(f"Also: {manager}.")
+        also = f"systemctl status {unit}" if server["manager"] == "systemd" else f"{host}:{_supervisor_log(server, start)}"
+        parts.append(f"Also: {also}.")
     return "\n".join(parts)
 
 
@@ -246,6 +247,12 @@ def _rank_lines(start: Mapping[str, Any]) -> list[str]:
     if missing:
         lines[0] += f"; missing: {', '.join(missing[:32])}{' and more' if len(missing) > 32 else ''}"
     return [lines[0] + "."]
+
+
+def _supervisor_log(server: Mapping[str, Any], start: Mapping[str, Any]) -> str:
+    """Where supervisord writes, from where the server does: both have their directory below the same root."""
+    root = posixpath.dirname(posixpath.dirname(server.get("log") or start.get("log") or ""))
+    return posixpath.join(root, "state/supervisord.log")
 
 
 def _log_lines(host: str, start: Mapping[str, Any], server: Mapping[str, Any], whole: bool) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from full_only import IN_FULL
-from small_site import SUPERVISORD, Site, served_site, shell
+from small_site import SUPERVISORD, Site, include, served_site, shell
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import release_store, service, start_history
 
@@ -38,6 +38,18 @@ def test_release_that_served_is_back_also_without_the_state_file(site: Site, sta
     last = json.loads((site.root / "state/starts.json").read_text())["starts"][-1]
     one = release_store.load(str(site.root), 1).content
     assert one and (last["state"], last["release"], last["content_id"]) == ("ready", "1", one.content_id())
+    assert (site.current(), site.runs()) == (1, "1")
+
+
+def test_release_that_verify_refuses_goes_back(site: Site) -> None:
+    # A play with a list of names for an inventory, which is nothing that tests from outside could be run with.
+    site.stage("two")
+    code, message = site.rollout(2, include("verify", "main"))
+    assert code == 2
+    assert "release 2 failed: verifying localhost: " in message
+    assert "the inventory has to be files that say how to reach the host" in message
+    assert "THE FIRST REASON" not in message
+    assert "rolled_back: true; release 1 was switched back and serves again" in message
     assert (site.current(), site.runs()) == (1, "1")
 
 

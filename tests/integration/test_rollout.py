@@ -69,9 +69,9 @@ def site(base: Path) -> Iterator[Rollout]:
 
 @pytest.fixture(scope="module")
 def deployed(site: Rollout) -> Play:
-    """The first deploy below the root, with the probe before the switch and the check of what the server writes."""
+    """The first deploy below the root, with the probe, the check of what the server writes, and verify."""
     checks = {"sglang_ready_output_check": True, "sglang_ready_output_tokens": 8, "sglang_ready_output_repeats": 2}
-    return site.deploy(probe=True, **checks)
+    return site.deploy(probe=True, verify=True, **checks)
 
 
 @pytest.fixture
@@ -106,6 +106,12 @@ def test_layer_of_the_model_ran_before_the_switch(site: Rollout, deployed: Play)
     assert tried < deployed.output.index("TASK [Switch to the release]")
     [record] = json.loads((site.root / "state/probes.json").read_text())["probes"]
     assert record
+
+
+def test_it_was_proven_from_outside_before_the_way_back_was_given_up(site: Rollout, deployed: Play) -> None:
+    proved = deployed.output.index("TASK [Prove from outside that it is what was asked for]")
+    assert proved < deployed.output.index("TASK [Note that this release serves]")
+    assert re.search(r"\d+ passed", deployed.output[proved:]), deployed.output[proved : proved + 3000]
 
 
 def test_summary_tells_the_address_and_the_measured_speed(site: Rollout, deployed: Play) -> None:

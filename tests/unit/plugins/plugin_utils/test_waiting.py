@@ -213,7 +213,7 @@ def test_failure_message_says_what_where_why_and_what_to_do() -> None:
         "Log box:/r/log/server.log, 2 lines since the start:",
         "    a",
         "    b",
-        "Also: state/supervisord.log beside it.",
+        "Also: box:/r/state/supervisord.log.",
     ]
 
 
@@ -245,7 +245,7 @@ def test_failure_message_has_the_ranks_own_traceback_instead_of_the_end_of_the_l
         "      File x",
         "    RuntimeError: why",
         "Log: box:/r/log/server.log.",
-        "Also: state/supervisord.log beside it.",
+        "Also: box:/r/state/supervisord.log.",
     ]
 
 
