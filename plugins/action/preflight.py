@@ -253,7 +253,7 @@ def _nodes(values: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[Map
 
 def _for_target(values: Mapping[str, Any], nodes: Mapping[str, Any]) -> dict[str, Any]:
     """What the target's half is told beside the task's own arguments."""
-    places = ("facts_dir", "models_dir", "uv_cache", "install_source")
+    places = ("facts_dir", "models_dir", "uv_cache", "install_source", "install_base")
     told = {name: values[f"sglang_{name}"] for name in places if values.get(f"sglang_{name}")}
     return {
         **told,

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +86,15 @@ class Under:
 
 def look(base: Base) -> Found:
     """Ask the base's interpreter where its packages are, and read their versions. Raises InstallError."""
-    interpreter = interpreters.choose(base.python)
+    try:
+        interpreter = interpreters.choose(base.python)
+    except InstallError as error:
+        why = ", ".join(map(str, error.facts.get("found", {}).values())) or str(error)
+        raise InstallError(
+            f"looking at the base {base.python}: {why}; bring it back, or give the Python that has the packages as "
+            "python of sglang_install_base",
+            **error.facts,
+        ) from error
     try:
         done = subprocess.run(
             [interpreter.path, "-I", "-c", _PLACES], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
@@ -112,7 +122,8 @@ def check_python(asked: Interpreter, found: Found) -> None:
 def share(locks: tuple[str, str | None], base: Base, versions: Mapping[str, str]) -> Share:
     """Divide the pins of both locks, with and without requirements, between the base, which has `versions`, and uv.
 
-    Raises InstallError for a name that no lock has, and for a torch that is not the locked one.
+    A second lock takes the place of a first of which nothing is left: on top of a base all is installed without
+    requirements. Raises InstallError for a name that no lock has, and for a torch that is not the locked one.
     """
     parsed = [lockfile.parse(text, "lock") if text is not None else [] for text in locks]
     locked: dict[str, list[str]] = {}
@@ -132,7 +143,15 @@ def share(locks: tuple[str, str | None], base: Base, versions: Mapping[str, str]
         raise InstallError(
             f"reading sglang_install_base: {', '.join(both)} is in reinstall and in leave_out; keep one", names=both
         )
+    always = sorted(leave_out.intersection(ALWAYS_INSTALLED))
+    if always:
+        raise InstallError(
+            f"reading sglang_install_base: {', '.join(always)} cannot be left out, since every server needs it; take "
+            "it off leave_out",
+            names=always,
+        )
     stay = reinstall.union(ALWAYS_INSTALLED)
+    _check_flashinfer(locked.get("flashinfer-python", []), base, stay, versions)
     taken = {name: versions[name] for name in sorted(locked) if name in versions and name not in stay}
     differing = {
         name: (version, " or ".join(dict.fromkeys(locked[name])))
@@ -150,7 +169,25 @@ def share(locks: tuple[str, str | None], base: Base, versions: Mapping[str, str]
     left_out = tuple(sorted(leave_out - set(taken)))
     gone = set(taken) | set(left_out)
     first, second = ("".join(pin.line() + "\n" for pin in pins if pin.name not in gone) or None for pins in parsed)
-    return Share((first, second), taken, differing, left_out)
+    return Share((first, second) if first else (second, None), taken, differing, left_out)
+
+
+def _check_flashinfer(wanted: Sequence[str], base: Base, stay: Collection[str], versions: Mapping[str, str]) -> None:
+    """Refuse kernels of another FlashInfer in the base, which the installed one would find and not run with.
+
+    Those that no lock has are found too. Raises InstallError.
+    """
+    public = {lockfile.normal(version).partition("+")[0] for version in wanted}
+    for name, have in versions.items():
+        other = name.startswith("flashinfer-") and name not in stay
+        if other and public and lockfile.normal(have).partition("+")[0] not in public:
+            want = " or ".join(dict.fromkeys(wanted))
+            raise InstallError(
+                f"taking {name} from the base {base.python}: it has {have}, and FlashInfer {want} of the release does "
+                f"not run with kernels of another; reinstall {name} where the lock has it, or give a base without",
+                have=have,
+                want=want,
+            )
 
 
 def identity(under: Under) -> dict[str, Any]:
@@ -180,14 +217,37 @@ def warnings(under: Under) -> list[str]:
         )
     if under.shared.left_out:
         lines.append(f"left out, though the release asks for them: {', '.join(under.shared.left_out)}")
+    closed = _closed((*under.found.sites, os.path.realpath(under.found.interpreter.path)))
+    if closed:
+        lines.append(
+            f"others may not use {closed}, where the base {under.found.interpreter.path} is: a server of another "
+            "user (sglang_user under systemd) does not start; let others read and enter it"
+        )
     return lines
 
 
+def _closed(paths: Sequence[str]) -> str | None:
+    """The first of `paths`, or of the directories above them, that others may not read or enter."""
+    for path in paths:
+        while path != os.path.dirname(path):
+            # To pass through a directory needs no right to list it.
+            needed = stat.S_IXOTH | (stat.S_IROTH if path in paths else 0)
+            with suppress(OSError):
+                if os.stat(path).st_mode & needed != needed:
+                    return path
+            path = os.path.dirname(path)
+    return None
+
+
 def write_path_file(site: str, sites: Sequence[str]) -> None:
-    """Let an environment, by its site-packages `site`, import from `sites` too, behind its own. Raises InstallError."""
+    """Let an environment, by its site-packages `site`, import from `sites` too, behind its own. Raises InstallError.
+
+    What lies there may need its path files (nvidia-cutlass-dsl, whatever is installed in place), as in the base itself.
+    """
     for path in sites:
         # A line that starts with "import" is run, and a line end would make two of one.
         if not path.startswith("/") or not path.isprintable():
             raise InstallError(f"using the packages in {path!r}: no plain absolute path; give another base", path=path)
     with open(os.path.join(site, site_packages.BASE_FILE), "w", encoding="utf-8") as stream:
         stream.writelines(f"{path}\n" for path in sites)
+        stream.writelines(f"import site; site.addsitedir({path!r})\n" for path in sites)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import host_files, version_order
 from ansible_collections.tokforge.sglang.plugins.module_utils.findings import FAIL, OK, WARN, Finding
-from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import BASE_FILE
+from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import BASE_FILE, below
 
 Version = tuple[int, int]
 
@@ -221,7 +221,7 @@ def _environment_homes(environment: str, root: str) -> list[tuple[str, str]]:
     for python in host_files.names(root, lib) if lib else []:
         site = f"{lib}/{python}/site-packages"
         base = host_files.read(root, f"{site}/{BASE_FILE}") or ""
-        for nvidia in (f"{place}/nvidia" for place in (site, *base.splitlines())):
+        for nvidia in (f"{place}/nvidia" for place in (site, *below(base))):
             for name in ("cu13", "cu12", "cuda_nvcc"):
                 if python.startswith("python3") and host_files.is_file(root, f"{nvidia}/{name}/bin/nvcc"):
                     found.append((f"{nvidia}/{name}", _PACKAGE))

@@ -25,6 +25,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     base_packages,
     checkout,
     interpreters,
+    jit_artifacts,
     lockfile,
     release_gate,
 )
@@ -117,6 +118,7 @@ def _ensure(request: Request, check_mode: bool, environ: Mapping[str, str] | Non
         return found
     check_place(request)
     check_wheelhouse(request)
+    jit_artifacts.check_there(request.jit_artifacts)
     release_gate.check_tree(request)
     if check_mode:
         return Outcome(True, env_id, path, False, f"would be built: {missing}")

@@ -26,6 +26,7 @@ from ansible_collections.tokforge.sglang.plugins.module_utils import (
     lockfile,
     pip_settings,
     release_gate,
+    sglang_tree,
     site_packages,
 )
 from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import write_atomic
@@ -121,9 +122,11 @@ class Builder:
             base_packages.write_path_file(site, self.under.found.sites)
             warnings += base_packages.warnings(self.under)
             versions = dict(sorted({**self.under.shared.taken, **own}.items()))
+            self.check_tree_wins(in_place)
         torch = site_packages.read_torch(*site_packages.places(self.path))
         self.judge(version_problems(request, versions, torch, in_place), versions, torch)
-        prebuilt = self.place_kernels(site, versions, torch)
+        prebuilt, partly = self.place_kernels(site, versions, torch, contents["prebuilt"])
+        warnings += partly
         gate = release_gate.settle(self.env_python, request) if "sglang" in versions else None
         self.judge(release_gate.problems(gate, request), versions, torch)
         exempt = {name: self.file_of(name, artifacts.get(name), site) for name in sorted(self.exempt)}
@@ -283,25 +286,56 @@ class Builder:
                 torch={"version": torch.version, "cuda": torch.cuda} if torch else None,
             )
 
-    def place_kernels(self, site: str, versions: Mapping[str, str], torch: Torch | None) -> list[dict[str, Any]]:
-        """Put the kernels that were built elsewhere where FlashInfer looks, and return what to record of each."""
+    def check_tree_wins(self, in_place: set[str]) -> None:
+        """Refuse a base whose own SGLang comes before a source tree: what a finder finds is asked for last of all."""
+        if "sglang" not in in_place:
+            return
+        project = os.path.realpath(checkout.project_of(str(self.request.source.path)))
+        try:
+            srt = os.path.realpath(sglang_tree.of_python(self.env_python).srt)
+        except sglang_tree.TreeError as error:
+            raise InstallError(str(error), **error.facts) from error
+        if not srt.startswith(project + os.sep):
+            raise InstallError(
+                f"installing the source tree {project} into {self.path}: the base's own SGLang in {srt} comes before "
+                "it; remove that from the base, or give a base without. The environment was removed",
+                path=srt,
+            )
+
+    def place_kernels(
+        self, site: str, versions: Mapping[str, str], torch: Torch | None, named: Sequence[Mapping[str, str]]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Put the kernels that were built elsewhere where FlashInfer looks. What to record of each, and warnings.
+
+        `named` is what the environment is named after.
+        """
         requests = self.request.jit_artifacts
         if not requests:
-            return []
+            return [], []
         folder = os.path.join(self.path, "unpacked-kernels")
         os.mkdir(folder)
         artifacts = [jit_artifacts.unpack(request, folder) for request in requests]
+        for artifact in artifacts:
+            if artifact.sha256 not in {one["sha256"] for one in named}:
+                raise InstallError(
+                    f"reading the kernels {artifact.request.path}: they changed while the environment was made, which "
+                    "is named after what they were; run again when nothing writes there. The environment was removed",
+                    path=artifact.request.path,
+                    sha256=artifact.sha256,
+                )
         cuda = int(torch.cuda.split(".")[0]) if torch and torch.cuda else None
         seen = [gpu.compute_capability for gpu in gpu_look.look().gpus]
         capabilities = {capability for capability in seen if capability is not None}
         problems = jit_placement.check(artifacts, versions.get("flashinfer-python"), cuda, capabilities)
         self.judge(problems, versions, torch)
-        placed = jit_placement.install(artifacts, site)
+        placed = jit_placement.install(artifacts, site, self.under.found.sites if self.under else ())
         shutil.rmtree(folder)
-        return placed
+        return placed, jit_placement.warnings(artifacts, capabilities)
 
     def file_of(self, name: str, artifact: lockfile.Artifact | None, site: str) -> dict[str, str | None]:
         """Which file an exempt distribution came from: its name and sha256, or null and why it cannot be said."""
+        if self.under and name in self.under.shared.taken:
+            return {"file": None, "sha256": None, "why": "it is the base's"}
         if artifact is None or not artifact.wheels:
             return {
                 "file": None,

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    base_packages,
     checkout,
     environment,
     environment_request,
@@ -199,10 +200,17 @@ def model_source(text: str, random_weights: bool = False) -> list[Finding]:
     return [Finding(OK, "model", f"{text} can be provided")]
 
 
-def python(asked: str, version: str) -> list[Finding]:
-    """Is there an interpreter that the release runs on, and one that can make the tools environment?"""
+def python(asked: str, version: str, base: Mapping[str, Any] | None = None) -> list[Finding]:
+    """Is there an interpreter that the release runs on, and one that can make the tools environment?
+
+    :param base: sglang_install_base, whose Python the environment is made with unless another is asked for.
+    """
     try:
-        chosen = interpreters.choose(asked, releases.requires_python(version))
+        under = base_packages.look(base_packages.Base(str(base.get("python")))) if base else None
+        own = under.interpreter.path if under and asked == interpreters.AUTO else asked
+        chosen = interpreters.choose(own, releases.requires_python(version))
+        if under:
+            base_packages.check_python(chosen, under)
         interpreters.choose(asked, needs_venv=True)
     except install_error.InstallError as error:
         return [Finding(FAIL, "python", str(error))]
@@ -252,7 +260,7 @@ def everything(params: Mapping[str, Any]) -> server_fit.Fit:
         findings += facts(params.get("facts_dir") or os.path.join(path, "facts"))
     if version in releases.known():
         # An unknown release is told by the controller; what it needs is not known here.
-        findings += python(params["python"], version)
+        findings += python(params["python"], version, params.get("install_base"))
     findings += [
         *port(path, params["host"], params["port"]),
         *model_source(params["model"], bool(params.get("random_weights"))),

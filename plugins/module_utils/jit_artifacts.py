@@ -106,7 +106,7 @@ def identity(request: ArtifactRequest) -> dict[str, str]:
     kind = kind_of(request)
     name = f"flashinfer-{lockfile.normal(request.flashinfer)}"
     if kind == LIBRARY:
-        name += "/" + _checked_name(request, os.path.basename(request.path))
+        name += "/" + _checked_name(request, os.path.basename(request.path.rstrip("/")))
     if request.sha256 is not None and not os.path.lexists(request.path):
         return {"id": name, "sha256": request.sha256.lower()}
     if kind == DIRECTORY:
@@ -115,6 +115,18 @@ def identity(request: ArtifactRequest) -> dict[str, str]:
         digest = _file_digest(request, request.path)
     _check_digest(request, digest)
     return {"id": name, "sha256": digest}
+
+
+def check_there(requests: Iterable[ArtifactRequest]) -> None:
+    """Refuse one that is gone, which `identity` does not when its sha256 is given: now something is to be built.
+
+    Raises InstallError.
+    """
+    for request in requests:
+        try:
+            os.stat(request.path)
+        except OSError as error:
+            raise _unreadable(request, error) from error
 
 
 def unpack(request: ArtifactRequest, folder: str, limit_bytes: int = LIMIT_BYTES) -> Artifact:

@@ -33,7 +33,7 @@ def check(
     cuda_major_of_torch: int | None,
     compute_capabilities_of_host: Collection[tuple[int, int]] | None,
 ) -> list[str]:
-    """Everything that does not fit, in words: another FlashInfer, another CUDA, no code for a GPU.
+    """Everything that does not fit, in words: another FlashInfer, another CUDA, code for none of the GPUs.
 
     `flashinfer_installed` is the version of flashinfer-python, None when there is none. What is not known is not
     judged: None for a torch without CUDA, None or nothing for a host whose GPUs were not seen, and what a library does
@@ -56,23 +56,44 @@ def check(
                     f"{where} {library.name}.so needs CUDA {library.cuda}, torch is built for CUDA "
                     f"{cuda_major_of_torch}; give one that was built with CUDA {cuda_major_of_torch}"
                 )
-            without = [one for one in sorted(set(compute_capabilities_of_host or ())) if not _runs_on(library, one)]
-            if without:
-                code = ", ".join(map(str, library.code or ()))
-                capabilities = ", ".join(f"{major}.{minor}" for major, minor in without)
-                problems.append(
-                    f"{where} {library.name}.so has code for {code} and none for GPUs of compute capability "
-                    f"{capabilities}; give one that was built for them"
-                )
+            without = _without(library, compute_capabilities_of_host or ())
+            if without and len(without) == len(set(compute_capabilities_of_host or ())):
+                problems.append(f"{where} {_lacks(library, without)}; give one that was built for them")
     return problems
+
+
+def warnings(artifacts: Sequence[Artifact], compute_capabilities_of_host: Collection[tuple[int, int]]) -> list[str]:
+    """What runs on some GPUs of the host only. Which of them a server uses is not known when kernels are installed."""
+    lines = []
+    for artifact in artifacts:
+        for library in artifact.libraries:
+            without = _without(library, compute_capabilities_of_host)
+            if without and len(without) < len(set(compute_capabilities_of_host)):
+                lines.append(
+                    f"the kernels {artifact.request.path}: {_lacks(library, without)}; a server on one of these fails "
+                    "where it needs them"
+                )
+    return lines
+
+
+def _without(library: Library, capabilities: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [one for one in sorted(set(capabilities)) if not _runs_on(library, one)]
+
+
+def _lacks(library: Library, without: Sequence[tuple[int, int]]) -> str:
+    code = ", ".join(map(str, library.code or ()))
+    capabilities = ", ".join(f"{major}.{minor}" for major, minor in without)
+    return f"{library.name}.so has code for {code} and none for GPUs of compute capability {capabilities}"
 
 
 def _runs_on(library: Library, capability: tuple[int, int]) -> bool:
     return library.code is None or any(code.runs_on(capability) for code in library.code)
 
 
-def aot_directory(site: str) -> str:
+def aot_directory(site: str, below: Sequence[str] = ()) -> str:
     """Where the FlashInfer in the site-packages directory `site` looks for built kernels, whether or not it is there.
+
+    `below` are the directories that its environment imports from as well.
 
     Its own source is asked, which needs no import. Raises InstallError when there is no FlashInfer, when it looks
     elsewhere, and when that is not a place in `site`.
@@ -91,7 +112,7 @@ def aot_directory(site: str) -> str:
         ) from error
     value = _says(tree)
     if value == f"{_FUNCTION}()":
-        if importlib.machinery.PathFinder.find_spec(_JIT_CACHE, [site]):
+        if importlib.machinery.PathFinder.find_spec(_JIT_CACHE, [site, *below]):
             raise InstallError(
                 f"installing kernels into {site}: the package flashinfer-jit-cache is installed, and this FlashInfer "
                 "then looks for kernels only there; leave out that package or the kernels",
@@ -136,13 +157,13 @@ def _check_no_link(path: str) -> None:
         )
 
 
-def install(artifacts: Sequence[Artifact], site: str) -> list[dict[str, Any]]:
+def install(artifacts: Sequence[Artifact], site: str, below: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Move the libraries to where the FlashInfer in `site` looks, and return what to record of each.
 
     A new file takes the place of an older one, so no hard link of an installer's cache is written through. Call `check`
     first. The unpacked files are gone afterwards. Raises InstallError, and OSError.
     """
-    place = aot_directory(site)
+    place = aot_directory(site, below)
     records = []
     for artifact in artifacts:
         for library in artifact.libraries:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import lockfile, site_packages, version_order
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_root import ENVIRONMENT_MARKER
@@ -61,7 +62,8 @@ class Packages:
     `requires`: what the installed sglang's own metadata asks for, as its lines are. `torch_cuda` is the CUDA version
     that torch says it was built for, "" for a CPU build, None when nobody said. `cutlass` is what both parts of
     CUTLASS's DSL wrote, None when that was not looked at. `problem` says why something could not be read. `left_out`
-    are names that the environment was made without on purpose.
+    are names that the environment was made without on purpose. `taken` are names that come from the Python below it,
+    and `changed` those of them that are not there any more as they were: the version then and now, which may be "".
     """
 
     versions: Mapping[str, str]
@@ -72,6 +74,8 @@ class Packages:
     cutlass: Overlap | None = None
     problem: str = ""
     left_out: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,15 @@ def look(environment: str) -> Packages | None:
     except (InstallError, OSError, ValueError):
         return None
     own = set(found)
+    # What the environment's own packages hide is no second copy of them, the kernel package's other name included.
+    hidden = own.union(KERNEL_NAMES) if own.intersection(KERNEL_NAMES) else own
     for site in sites[1:]:
-        # What the environment's own packages hide is no second copy of them.
         with suppress(OSError):
-            found.update({name: entries for name, entries in _distributions(site).items() if name not in found})
+            below = _distributions(site).items()
+            found.update({name: entries for name, entries in below if name not in hidden and name not in found})
+    base = _base(environment)
+    taken, left_out = base.get("taken"), base.get("left_out")
+    taken = taken if isinstance(taken, dict) else {}
     torch_cuda, problem = None, ""
     try:
         torch = site_packages.read_torch(*sites)
@@ -117,7 +126,9 @@ def look(environment: str) -> Packages | None:
         torch_cuda=torch_cuda,
         cutlass=_overlap(sites[0], *pair) if len(pair) == 2 else None,
         problem=problem,
-        left_out=_left_out(environment),
+        left_out=tuple(map(str, left_out)) if isinstance(left_out, list) else (),
+        taken=tuple(taken),
+        changed=_changed(taken, {name: entries[0][0] for name, entries in found.items()}, sites[1:]),
     )
 
 
@@ -134,14 +145,25 @@ def _distributions(site: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _left_out(environment: str) -> tuple[str, ...]:
-    """What the environment was made without on purpose, from its own record; nothing when it does not say."""
+def _base(environment: str) -> Mapping[str, Any]:
+    """What the environment's own record says of the Python below it; nothing when it does not say."""
     try:
         with open(os.path.join(environment, ENVIRONMENT_MARKER), encoding="utf-8") as stream:
-            base = json.load(stream).get("base") or {}
-            return tuple(map(str, base.get("left_out") or ()))
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return ()
+            base = json.load(stream).get("base")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return base if isinstance(base, dict) else {}
+
+
+def _changed(taken: Mapping[str, Any], there: Mapping[str, str], sites: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """What is not in `sites` any more as it was taken from there. `there` is what metadata directories say."""
+
+    def unlike(versions: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        pairs = {name: (str(was), versions.get(name, "")) for name, was in taken.items()}
+        return {name: pair for name, pair in pairs.items() if lockfile.normal(pair[0]) != lockfile.normal(pair[1])}
+
+    # Distributions of Debian have another kind of metadata, so the whole of it is asked before anything is said.
+    return unlike({**there, **site_packages.versions_of(*sites)}) if unlike(there) else {}
 
 
 def of_lock(text: str, where: str) -> Packages:
@@ -204,6 +226,7 @@ def check(packages: Packages, request: Request) -> list[Finding]:
     """All that does not fit, or one finding that all does."""
     found = [
         *_unreadable(packages),
+        *_changed_below(packages),
         *_duplicates(packages),
         *_flashinfer(packages, request),
         *_cutlass(packages),
@@ -223,6 +246,18 @@ def _anew(packages: Packages) -> str:
 
 def _unreadable(packages: Packages) -> list[Finding]:
     return [Finding(WARN, _CHECK, packages.problem, _anew(packages))] if packages.problem else []
+
+
+def _changed_below(packages: Packages) -> list[Finding]:
+    """The Python below the environment is not as it was. No failure: a rollout makes another environment for it."""
+    if not packages.changed:
+        return []
+    pairs = ", ".join(
+        f"{name} was {was} and is {now or 'gone'}" for name, (was, now) in sorted(packages.changed.items())
+    )
+    message = f"the Python below {packages.where} was changed after the environment was made: {pairs}"
+    remedy = "bring that Python back to what it was, or deploy, which makes an environment for what it has now"
+    return [Finding(WARN, _CHECK, message, remedy)]
 
 
 def _duplicates(packages: Packages) -> list[Finding]:
@@ -331,7 +366,8 @@ def _required(packages: Packages, request: Request) -> list[Finding]:
         name = lockfile.canonical(match[1]) if match else ""
         if match is None or not match[2].strip():
             continue
-        judged = name in KEY_NAMES or name.startswith("flashinfer-")
+        # What was changed below the environment is told of already.
+        judged = (name in KEY_NAMES or name.startswith("flashinfer-")) and name not in packages.changed
         if not judged or (request.cuda_major is None and name != "transformers"):
             continue
         have = packages.versions.get(name)
@@ -345,7 +381,8 @@ def _required(packages: Packages, request: Request) -> list[Finding]:
         elif version_order.fits(have, match[2]) is False:
             message = f"sglang {sglang} asks for {name}{match[2].strip()}, and {packages.where} has {have}"
             level = WARN if name == "transformers" else FAIL
-            found.append(Finding(level, _CHECK, message, _anew(packages)))
+            again = f"name {name} in reinstall of sglang_install_base and deploy again"
+            found.append(Finding(level, _CHECK, message, again if name in packages.taken else _anew(packages)))
     return found
 
 

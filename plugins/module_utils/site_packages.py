@@ -15,6 +15,7 @@ import re
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,8 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.atomic_file import
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
 #: In an environment that is on top of another Python's packages (module_utils/base_packages.py): the directories of
-#: those, one a line. Python's site module reads it at every start and appends them to sys.path behind the environment's
-#: own, which therefore win (https://docs.python.org/3/library/site.html).
+#: those, one a line, and lines that read their path files. Python's site module reads it at every start and appends
+#: them to sys.path behind the environment's own, which therefore win (https://docs.python.org/3/library/site.html).
 BASE_FILE = "tokforge_base.pth"
 
 
@@ -124,19 +125,25 @@ def places(path: str) -> tuple[str, ...]:
     own = find(path)
     try:
         with open(os.path.join(own, BASE_FILE), encoding="utf-8") as stream:
-            return (own, *stream.read().splitlines())
+            return (own, *below(stream.read()))
     except FileNotFoundError:
         return (own,)
+
+
+def below(text: str) -> list[str]:
+    """The directories that a BASE_FILE names."""
+    return [line for line in text.splitlines() if line.startswith("/")]
 
 
 def versions_of(*site_packages: str) -> dict[str, str]:
     """Canonical distribution name -> version, of everything in `site_packages`. Of several the first one's counts."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions(path=list(site_packages)):
-        name = distribution.metadata["Name"]
-        # A damaged one has no version. Left out, it counts as not installed.
-        if name and distribution.version:
-            found.setdefault(lockfile.canonical(name), distribution.version)
+        # A damaged one has no version, or cannot be read at all. Left out, it counts as not installed.
+        with suppress(OSError, ValueError, KeyError):
+            name = distribution.metadata["Name"]
+            if name and distribution.version:
+                found.setdefault(lockfile.canonical(name), distribution.version)
     return dict(sorted(found.items()))
 
 

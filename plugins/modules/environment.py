@@ -191,8 +191,8 @@ options:
   jit_artifacts:
     description:
       - Kernels of FlashInfer that were built elsewhere, so that the server need not compile them at its first start.
-      - Each is put into the environment and is part of its id. A build for another FlashInfer or CUDA, or without code
-        for a GPU of this machine, is refused.
+      - Each is put into the environment and is part of its id. A build for another FlashInfer or CUDA, or with code
+        for no GPU of this machine, is refused. One with code for some of its GPUs is warned of.
     type: list
     elements: dict
     default: []

@@ -118,6 +118,9 @@ options:
   install_source:
     description: Where SGLang is installed from, as C(sglang_install_source) of role C(sglang_install).
     type: dict
+  install_base:
+    description: The Python whose packages are used, as C(sglang_install_base) of role C(sglang_install).
+    type: dict
 """
 
 EXAMPLES = r"""
@@ -203,6 +206,7 @@ def main() -> None:
             "models_dir": {"type": "str"},
             "uv_cache": {"type": "str"},
             "install_source": {"type": "dict"},
+            "install_base": {"type": "dict"},
         },
         supports_check_mode=True,
     )

@@ -20,7 +20,7 @@ import pytest
 from kernel_libraries import Elf
 from wheels import make_wheel
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import environment, gpu_look
+from ansible_collections.tokforge.sglang.plugins.module_utils import environment, gpu_look, jit_artifacts
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Gpu, Report
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
@@ -108,7 +108,7 @@ def test_an_environment_that_is_there_needs_no_file_when_its_sha256_is_given(
     [
         ({"flashinfer": "0.7.2"}, [(9, 0)], "built for FlashInfer 0.7.2, 0.6.11.post1 is installed"),
         ({}, [(12, 0)], "has code for sm_90a and none for GPUs of compute capability 12.0"),
-        ({}, [(9, 0), (10, 0)], "none for GPUs of compute capability 10.0"),
+        ({}, [(12, 0), (10, 0)], "none for GPUs of compute capability 10.0, 12.0"),
         ({"sha256": "0" * 64}, [(9, 0)], "sha256"),
     ],
 )
@@ -132,3 +132,41 @@ def test_kernels_for_the_gpu_that_is_there_are_taken(request_: Request, monkeypa
     with_gpus(monkeypatch, [(9, 0), (9, 0)])
     outcome = environment.ensure(request_)
     assert json.loads(Path(outcome.path, "environment.json").read_text())["prebuilt"][0]["name"] == "fused_moe_90"
+
+
+def test_kernels_for_some_gpus_of_the_host_are_taken_and_told_of(
+    request_: Request, kernels: ArtifactRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may be kept to those by CUDA_VISIBLE_DEVICES."""
+    with_gpus(monkeypatch, [(9, 0), (10, 0)])
+    outcome = environment.ensure(request_)
+    assert [one["name"] for one in outcome.facts["prebuilt"]] == ["fused_moe_90"]
+    assert outcome.warnings == (
+        f"the kernels {kernels.path}: fused_moe_90.so has code for sm_90a and none for GPUs of compute capability "
+        "10.0; a server on one of these fails where it needs them",
+    )
+
+
+def test_a_file_that_is_gone_is_told_of_before_anything_is_made(request_: Request, kernels: ArtifactRequest) -> None:
+    digest = hashlib.sha256(Path(kernels.path).read_bytes()).hexdigest()
+    os.unlink(kernels.path)
+    for check_mode in (True, False):
+        with pytest.raises(InstallError, match=r"reading the kernels .*fused_moe_90\.so\.xz: No such file"):
+            environment.ensure(replace(request_, jit_artifacts=(replace(kernels, sha256=digest),)), check_mode)
+    assert not Path(request_.root).exists()
+
+
+def test_kernels_that_change_while_the_environment_is_made_are_refused(
+    request_: Request, kernels: ArtifactRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an environment is named after is what is in it."""
+    looked = jit_artifacts.check_there
+
+    def change(requests: Sequence[ArtifactRequest]) -> None:
+        looked(requests)
+        Path(kernels.path).write_bytes(lzma.compress(LIBRARY + b"newer"))
+
+    monkeypatch.setattr(jit_artifacts, "check_there", change)
+    with pytest.raises(InstallError, match="they changed while the environment was made"):
+        environment.ensure(request_)
+    assert not list(Path(request_.root).glob("venvs/*/environment.json"))

@@ -98,6 +98,12 @@ REQUESTS: dict[str, tuple[dict[str, Any], list[str], int]] = {
     "branch_of_a_repository": ({"model": "org/name@main"}, ["'main' is a branch, a tag or a short hash"], 1),
     "no_room": ({"sglang_min_free_bytes": 10**18}, ["GB free at", "1000000000.0 GB needed"], 1),
     "no_such_python": ({"sglang_python": "/nowhere/python3"}, ["/nowhere/python3"], 1),
+    "no_such_base": (
+        {"sglang_install_base": {"python": "/nowhere/python3"}},
+        ["looking at the base /nowhere/python3: not there or not executable; bring it back, or give"],
+        1,
+    ),
+    "base_of_this_python": ({"sglang_install_base": {"python": "{{ ansible_playbook_python }}"}}, [], 0),
     "empty_port": ({"sglang_port": None}, ["sglang_port is empty; give a value or leave it out"], 1),
     "empty_arguments": ({"sglang_server_args": None}, ["sglang_server_args is empty;"], 1),
     "empty_exempt": ({"sglang_hash_exempt": None}, ["sglang_hash_exempt is empty;"], 1),

@@ -91,6 +91,7 @@ def test_a_pin_for_several_pythons_fits_when_one_of_its_versions_does() -> None:
         (Base("p", reinstall=("tokenizer",)), "the lock has no tokenizer; reinstall and leave_out name"),
         (Base("p", leave_out=("outline",)), "the lock has no outline; reinstall and leave_out name"),
         (Base("p", reinstall=("outlines",), leave_out=("Outlines",)), "outlines is in reinstall and in leave_out"),
+        (Base("p", leave_out=("SGLang", "flashinfer_python")), "flashinfer-python, sglang cannot be left out"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(base: Base, words: str) -> None:
@@ -108,6 +109,41 @@ def test_another_torch_is_refused_with_both_versions_and_a_way_out() -> None:
     assert caught.value.facts == {"have": "2.9.1+cu128", "want": "2.11.0"}
     again = base_packages.share((LOCK, None), Base("p", reinstall=("torch",)), {"torch": "2.9.1"})
     assert "torch" in names(again.installed[0])
+
+
+@pytest.mark.parametrize("name", ["flashinfer-cubin", "flashinfer-jit-cache"])
+def test_kernels_of_another_flashinfer_in_the_base_are_refused(name: str) -> None:
+    lock = LOCK + f"flashinfer-cubin==0.6.11.post1 --hash=sha256:{'01' * 32}\n"
+    with pytest.raises(InstallError) as caught:
+        base_packages.share((lock, None), Base("/opt/t/python"), {**THERE, name: "0.6.3+cu130"})
+    assert str(caught.value).startswith(
+        f"taking {name} from the base /opt/t/python: it has 0.6.3+cu130, and FlashInfer 0.6.11.post1 of the release"
+    )
+    fitting = base_packages.share((lock, None), Base("p"), {**THERE, name: "0.6.11.post1+cu130"})
+    assert fitting.taken.get("flashinfer-cubin") == ("0.6.11.post1+cu130" if name == "flashinfer-cubin" else None)
+    again = Base("p", reinstall=("flashinfer-cubin",))
+    assert "flashinfer-cubin" in names(
+        base_packages.share((lock, None), again, {**THERE, "flashinfer-cubin": "0.6.3"}).installed[0]
+    )
+
+
+def test_a_base_that_is_closed_to_others_is_told_of(tmp_path: Path) -> None:
+    site = tmp_path / "python" / "lib" / "site-packages"
+    site.mkdir(parents=True)
+    (tmp_path / "python").chmod(0o711)
+    (site.parent).chmod(0o755)
+    under = Under(Found(replace(PYTHON, path=str(site)), (str(site),), {}), Share((LOCK, None)))
+
+    site.chmod(0o711)
+    [line] = base_packages.warnings(under)
+    assert line.startswith(f"others may not use {site}, where the base {site} is: a server of another user")
+    site.chmod(0o755)
+    (tmp_path / "python").chmod(0o700)
+    [line] = base_packages.warnings(under)
+    assert line.startswith(f"others may not use {tmp_path / 'python'}, where")
+    (tmp_path / "python").chmod(0o711)
+    # What lies above is pytest's own.
+    assert not [line for line in base_packages.warnings(under) if str(tmp_path / "python") in line.split(",")[0]]
 
 
 def test_another_python_than_the_bases_is_refused() -> None:
@@ -179,6 +215,10 @@ def test_places_are_the_environments_own_and_then_the_bases(tmp_path: Path) -> N
     assert site_packages.places(str(tmp_path)) == (str(own),)
     base_packages.write_path_file(str(own), ["/opt/a/site-packages", "/opt/b/dist-packages"])
     assert site_packages.places(str(tmp_path)) == (str(own), "/opt/a/site-packages", "/opt/b/dist-packages")
+    assert (own / site_packages.BASE_FILE).read_text() == (
+        "/opt/a/site-packages\n/opt/b/dist-packages\n"
+        "import site; site.addsitedir('/opt/a/site-packages')\nimport site; site.addsitedir('/opt/b/dist-packages')\n"
+    )
 
 
 def test_versions_and_torch_of_the_first_place_win(tmp_path: Path) -> None:

@@ -10,11 +10,20 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import host_checks, service, systemd_manager
+from ansible_collections.tokforge.sglang.plugins.module_utils import (
+    base_packages,
+    host_checks,
+    interpreters,
+    releases,
+    service,
+    systemd_manager,
+)
+from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
 
 def levels(findings: list[host_checks.Finding]) -> list[str]:
@@ -225,3 +234,34 @@ def test_address_of_no_interface_is_refused_and_every_address_passes() -> None:
     assert (finding.level, finding.message) == ("fail", "sglang_host 192.0.2.1 is no address of this machine")
     assert host_checks.bindable("127.0.0.1")
     assert host_checks.bindable("0.0.0.0")
+
+
+def test_the_python_of_a_base_is_judged_where_none_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ansible's own need not fit then, and the base's need not be able to make the tools environment."""
+    ours = interpreters.probe(sys.executable)
+    assert isinstance(ours, interpreters.Interpreter)
+    bases = replace(ours, path="/opt/torch/bin/python", has_venv=False)
+    fits = releases.requires_python("0.5.23")
+
+    def choose(asked: str, requires: str = "", needs_venv: bool = False) -> interpreters.Interpreter:
+        if asked == "auto" and requires == fits:
+            raise InstallError("none fits")
+        if asked == bases.path and needs_venv:
+            raise InstallError("lacks the venv module")
+        return bases if asked == bases.path else ours
+
+    monkeypatch.setattr(interpreters, "choose", choose)
+    monkeypatch.setattr(
+        base_packages, "look", lambda base: base_packages.Found(replace(bases, path=base.python), (), {})
+    )
+    base = {"python": bases.path}
+
+    assert levels(host_checks.python("auto", "0.5.23")) == ["fail"]
+    [finding] = host_checks.python("auto", "0.5.23", base)
+    assert (finding.level, finding.message) == ("ok", f"/opt/torch/bin/python is Python {ours.version}")
+    bases = replace(bases, version="3.99.1")
+    [finding] = host_checks.python(sys.executable, "0.5.23", base)
+    assert finding.level == "fail"
+    assert "leave sglang_python out, or give a base of the same Python" in finding.message

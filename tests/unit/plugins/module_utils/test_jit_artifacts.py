@@ -411,3 +411,10 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_the_artifact(tmp_path: P
     with pytest.raises(FileNotFoundError) as caught:
         jit_artifacts.unpack(ArtifactRequest(str(path), VERSION), str(tmp_path / "nowhere"))
     assert caught.value.filename == str(tmp_path / "nowhere" / "moe.so")
+
+
+def test_a_library_with_a_slash_behind_its_name_is_no_directory(tmp_path: Path) -> None:
+    path = tmp_path / "fused_moe_90.so"
+    path.write_bytes(Elf().build())
+    with pytest.raises(InstallError, match=r"fused_moe_90.so/: Not a directory; give a directory"):
+        jit_artifacts.identity(ArtifactRequest(f"{path}/", "0.6.11.post1"))

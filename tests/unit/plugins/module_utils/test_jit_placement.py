@@ -75,17 +75,28 @@ def test_everything_that_does_not_fit_is_said(tmp_path: Path) -> None:
     one = artifact(tmp_path)
     two = artifact(tmp_path, "gemm", Elf(fatbin=container(entry(2, 80), entry(1, 90, 0x100011))), version="0.7.2")
     start = f"checking the kernels {tmp_path}"
-    assert jit_placement.check([one, two], "0.7.2", 12, [(12, 0), (8, 6), (10, 0)]) == [
+    assert jit_placement.check([one, two], "0.7.2", 12, [(12, 0), (7, 5), (10, 0)]) == [
         f"{start}/fused_moe_90.so: they were built for FlashInfer 0.6.11.post1, 0.7.2 is installed; give those of this "
         "version",
         f"{start}/fused_moe_90.so: fused_moe_90.so needs CUDA 13, torch is built for CUDA 12; give one that was built "
         "with CUDA 12",
-        f"{start}/fused_moe_90.so: fused_moe_90.so has code for sm_90a and none for GPUs of compute capability 8.6, "
+        f"{start}/fused_moe_90.so: fused_moe_90.so has code for sm_90a and none for GPUs of compute capability 7.5, "
         "10.0, 12.0; give one that was built for them",
         f"{start}/gemm.so: gemm.so needs CUDA 13, torch is built for CUDA 12; give one that was built with CUDA 12",
-        f"{start}/gemm.so: gemm.so has code for sm_80, compute_90a and none for GPUs of compute capability 10.0, 12.0; "
-        "give one that was built for them",
+        f"{start}/gemm.so: gemm.so has code for sm_80, compute_90a and none for GPUs of compute capability 7.5, 10.0, "
+        "12.0; give one that was built for them",
     ]
+
+
+def test_code_for_some_gpus_of_the_host_is_told_and_no_problem(tmp_path: Path) -> None:
+    two = artifact(tmp_path, "gemm", Elf(fatbin=container(entry(2, 80), entry(1, 90, 0x100011))))
+    assert jit_placement.check([two], VERSION, 13, [(12, 0), (8, 6), (10, 0)]) == []
+    assert jit_placement.warnings([two], [(12, 0), (8, 6), (10, 0), (12, 0)]) == [
+        f"the kernels {tmp_path}/gemm.so: gemm.so has code for sm_80, compute_90a and none for GPUs of compute "
+        "capability 10.0, 12.0; a server on one of these fails where it needs them"
+    ]
+    assert jit_placement.warnings([two], [(8, 6)]) == jit_placement.warnings([two], []) == []
+    assert jit_placement.warnings([two], [(12, 0)]) == []
 
 
 def test_without_flashinfer_kernels_do_not_fit(tmp_path: Path) -> None:
@@ -234,3 +245,12 @@ def test_an_environment_may_be_reached_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "root").symlink_to(tmp_path / "real")
     jit_placement.install([artifact(tmp_path)], str(tmp_path / "root" / "lib" / "site-packages"))
     assert (site / "flashinfer" / "data" / "aot" / "fused_moe_90" / "fused_moe_90.so").exists()
+
+
+def test_the_jit_cache_of_a_python_below_counts_as_the_environments_own(tmp_path: Path) -> None:
+    site, below = site_of(tmp_path), tmp_path / "base"
+    (below / "flashinfer_jit_cache").mkdir(parents=True)
+    (below / "flashinfer_jit_cache" / "__init__.py").write_text("")
+    assert jit_placement.aot_directory(str(site)) == f"{site}/flashinfer/data/aot"
+    with pytest.raises(InstallError, match="the package flashinfer-jit-cache is installed"):
+        jit_placement.install([artifact(tmp_path)], str(site), (str(below),))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.tokforge.sglang.plugins.module_utils import package_skew
+from ansible_collections.tokforge.sglang.plugins.module_utils import package_skew, site_packages
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.package_skew import Overlap, Packages, Request
 
@@ -344,3 +344,39 @@ def test_every_remedy_says_how_to_build_anew() -> None:
         flashinfer_python="0.6.12", flashinfer_cubin="0.6.11", torch="1+cpu", sgl_kernel="1", sglang_kernel="1"
     )
     assert all("remove /v and run again" in one.remedy for one in package_skew.check(packages, CUDA13))
+
+
+def test_what_a_base_lacks_for_the_release_is_reinstalled(tmp_path: Path) -> None:
+    install(tmp_path, "sglang", "0.5.12.post1", requires=("nvidia-cutlass-dsl==4.5.1",))
+    below = tmp_path / "base"
+    install(below, "nvidia-cutlass-dsl", "4.2.0")
+    (site(tmp_path) / site_packages.BASE_FILE).write_text(f"{site(below)}\nimport site\n")
+    marker = tmp_path / "environment.json"
+    marker.write_text('{"base": {"taken": {"nvidia-cutlass-dsl": "4.2.0"}}}')
+
+    [finding] = package_skew.check(seen(tmp_path), CUDA13)
+    assert (finding.level, finding.remedy) == (
+        "fail",
+        "name nvidia-cutlass-dsl in reinstall of sglang_install_base and deploy again",
+    )
+
+
+@pytest.mark.parametrize("base", ["[]", "null", '{"taken": 3, "left_out": true}', '{"taken": ["a"]}'])
+def test_a_record_that_says_nothing_of_a_base_is_none(tmp_path: Path, base: str) -> None:
+    install(tmp_path, "sglang", "0.5.23")
+    (tmp_path / "environment.json").write_text(f'{{"base": {base}}}')
+    found = seen(tmp_path)
+    assert (found.taken, found.changed, found.left_out) == ((), {}, ())
+
+
+def test_a_distribution_with_metadata_of_another_kind_is_no_change(tmp_path: Path) -> None:
+    """As Debian's Python packages have it."""
+    install(tmp_path, "sglang", "0.5.23")
+    below = tmp_path / "dist-packages"
+    below.mkdir()
+    (below / "numpy-1.26.4.egg-info").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.26.4\n")
+    (site(tmp_path) / site_packages.BASE_FILE).write_text(f"{below}\n")
+    (tmp_path / "environment.json").write_text('{"base": {"taken": {"numpy": "1.26.4"}}}')
+    assert seen(tmp_path).changed == {}
+    (tmp_path / "environment.json").write_text('{"base": {"taken": {"numpy": "1.26.5"}}}')
+    assert seen(tmp_path).changed == {"numpy": ("1.26.5", "1.26.4")}
