@@ -202,7 +202,9 @@ def failure_message(
         parts += [f"    {line}" for line in excerpt]
     parts += _log_lines(host, start, server, whole=len(excerpt) <= 2)
     if server.get("manager"):
-        also = f"systemctl status {unit}" if server["manager"] == "systemd" else f"{host}:{_supervisor_log(server, start)}"
+        also = (
+            f"systemctl status {unit}" if server["manager"] == "systemd" else f"{host}:{_supervisor_log(server, start)}"
+        )
         parts.append(f"Also: {also}.")
     return "\n".join(parts)
 
