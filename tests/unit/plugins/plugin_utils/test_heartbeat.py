@@ -160,8 +160,8 @@ def test_asynchronous_task_works_without_lines(project: Path) -> None:
 
 
 def test_interrupt_ends_the_play_at_once(project: Path) -> None:
-    # Seen once in hundreds of runs, on a busy machine: Ansible says that it was interrupted, and does not end. Why is not
-    # known, so it may not happen twice in a row.
+    # Seen once in hundreds of runs, on a busy machine: Ansible says that it was interrupted, and does not end. Why is
+    # not known. It may not happen twice in a row.
     for last in (False, True):
         process = start(project, "sleeper: {s: 120}")
         assert process.stdout is not None
