@@ -41,6 +41,7 @@ def test_release_that_served_is_back_also_without_the_state_file(site: Site, sta
     assert (site.current(), site.runs()) == (1, "1")
 
 
+@IN_FULL
 def test_release_that_verify_refuses_goes_back(site: Site) -> None:
     # A play with a list of names for an inventory, which is nothing that tests from outside could be run with.
     site.stage("two")
