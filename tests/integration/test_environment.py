@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wheel_requests import UV, from_wheels
 from wheels import make_wheel, sha256_of
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import environment, environment_build, releases
@@ -28,7 +29,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.environment_reques
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.site_packages import OverlayFile
 
-UV = shutil.which("uv", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 PLAYBOOK = shutil.which("ansible-playbook", path=os.path.dirname(sys.executable))
 COLLECTIONS = Path(__file__).parents[2] / "collections"
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed beside this Python nor on PATH")
@@ -56,15 +56,7 @@ def wheels(tmp_path: Path) -> Path:
 def request_(tmp_path: Path, wheels: Path) -> Request:
     """SGLang 0.5.23 and one more distribution, from a wheelhouse."""
     lock = make_wheel(wheels, "sglang", "0.5.23", requires=("helper",)) + make_wheel(wheels, "helper", "1.0")
-    return Request(
-        root=str(tmp_path / "root"),
-        kind="sglang",
-        lock=lock,
-        uv=UV,
-        uv_cache=str(tmp_path / "uv-cache"),
-        source=Source("wheelhouse", str(wheels)),
-        expect={"sglang": "0.5.23"},
-    )
+    return from_wheels(tmp_path, lock, "0.5.23")
 
 
 def run_in(outcome: environment.Outcome, code: str) -> str:

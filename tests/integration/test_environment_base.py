@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from wheel_requests import UV, from_wheels
 from wheels import make_wheel
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import (
@@ -27,7 +27,6 @@ from ansible_collections.tokforge.sglang.plugins.module_utils.environment_build 
 from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 
-UV = shutil.which("uv", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 pytestmark = pytest.mark.skipif(UV is None, reason="uv is not installed beside this Python nor on PATH")
 TORCH = {"torch/__init__.py": "WHOSE = 'base'\n", "torch/version.py": "__version__ = '2.11.0+cu130'\ncuda = '13.0'\n"}
 
@@ -56,16 +55,8 @@ def request_(tmp_path: Path, base_python: str) -> Request:
     lock += make_wheel(wheels, "helper", "1.0", files={"helper.py": "WHOSE = 'own'\n"})
     nothing = "0" * 64
     lock += f"torch==2.11.0 --hash=sha256:{nothing}\nnowhere==3.0 --hash=sha256:{nothing}\n"
-    return Request(
-        root=str(tmp_path / "root"),
-        kind="sglang",
-        lock=lock,
-        uv=UV,
-        uv_cache=str(tmp_path / "uv-cache"),
-        source=Source("wheelhouse", str(wheels)),
-        expect={"sglang": "0.5.12.post1"},
-        torch_build="cuda13",
-        base=Base(base_python, leave_out=("nowhere",)),
+    return from_wheels(
+        tmp_path, lock, "0.5.12.post1", torch_build="cuda13", base=Base(base_python, leave_out=("nowhere",))
     )
 
 

@@ -9,24 +9,22 @@ import hashlib
 import json
 import lzma
 import os
-import shutil
 import stat
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kernel_libraries import Elf
+from wheel_requests import UV, from_wheels
 from wheels import make_wheel
 
 from ansible_collections.tokforge.sglang.plugins.module_utils import environment, gpu_look, jit_artifacts
-from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request, Source
+from ansible_collections.tokforge.sglang.plugins.module_utils.environment_request import Request
 from ansible_collections.tokforge.sglang.plugins.module_utils.gpu import Gpu, Report
 from ansible_collections.tokforge.sglang.plugins.module_utils.install_error import InstallError
 from ansible_collections.tokforge.sglang.plugins.module_utils.jit_artifacts import ArtifactRequest
 
-UV = shutil.which("uv", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
 pytestmark = pytest.mark.skipif(UV is None, reason="uv is not installed beside this Python nor on PATH")
 # What FlashInfer 0.6.11.post1 and 0.7.2 say of the place in flashinfer/jit/env.py.
 ENV = "import pathlib\n_package_root = pathlib.Path(__file__)\nFLASHINFER_AOT_DIR = _package_root / 'data' / 'aot'\n"
@@ -52,16 +50,7 @@ def request_(tmp_path: Path, kernels: ArtifactRequest) -> Request:
         files={"flashinfer/__init__.py": "", "flashinfer/jit/env.py": ENV},
     )
     lock += make_wheel(wheels, "torch", "2.11.0+cu130", files=TORCH)
-    return Request(
-        root=str(tmp_path / "root"),
-        kind="sglang",
-        lock=lock,
-        uv=UV,
-        uv_cache=str(tmp_path / "uv-cache"),
-        source=Source("wheelhouse", str(wheels)),
-        expect={"sglang": "0.5.12.post1"},
-        jit_artifacts=(kernels,),
-    )
+    return from_wheels(tmp_path, lock, "0.5.12.post1", jit_artifacts=(kernels,))
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, capabilities: Sequence[tuple[int, int]]) -> None:
